@@ -1,8 +1,8 @@
-/* attention.c — softmax attention, a block of queries of one head at a time: keys pass by in
- * blocks, and the sums so far are rescaled whenever a much larger score turns up (Milakov &
- * Gimelshein 2018; Dao 2022). Memory is a tile a thread. Everything stands on its side, a row for
- * each key or each element of the width: the softmax then runs side by side over queries, and what
- * it makes is what the second product reads. */
+/* attention.c — softmax attention, a block of queries of one head at a time: keys are processed in
+ * blocks, and the sums so far are rescaled whenever a much larger score appears (Milakov &
+ * Gimelshein 2018; Dao 2022). Each thread needs memory for one tile. Tiles are transposed, with a
+ * row for each key or each element of the width: the softmax then runs side by side over queries,
+ * and its result has the layout that the second product reads. */
 #include "attention.h"
 #include "pairs.h"
 #include "vec.h"

@@ -1,5 +1,5 @@
-/* attention.h — what attention and its gradient share: tiles of the score matrix, and which of them
- * the mask lets through. */
+/* attention.h — shared by attention and its gradient: tiles of the score matrix, and which of them
+ * the mask admits. */
 #ifndef CPU_ATTENTION_H
 #define CPU_ATTENTION_H
 

@@ -1,9 +1,9 @@
-/* attention_grad.c — the gradient of attention: probabilities are made again, tile by tile, from
+/* attention_grad.c — the gradient of attention: probabilities are recomputed, tile by tile, from
  * the saved log-sums (Dao 2022). A piece of work is one key head of one sequence with all the query
- * heads that read it or, where the number of these does not come out even, a span of its keys.
- * Spans take turns at adding to a query's gradient, so every sum has the same order either way. The
- * gradients of keys and values stand on their side while they are summed up: so the tile of
- * probabilities is read as it was made. */
+ * heads that read it or, if the number of these pieces cannot be divided evenly among threads, a
+ * span of its keys. Spans take turns at adding to a query's gradient, so every sum has the same
+ * order either way. The gradients of keys and values are transposed while they are summed up, so
+ * that the tile of probabilities is read as it was computed. */
 #include "attention.h"
 #include "pairs.h"
 #include "vec.h"

@@ -1,7 +1,7 @@
-/* attention_tile.c — the mask of a tile of queries and keys. A query sees a range of keys [low,
- * high], both ends growing with the query, and of those the ones of its own segment; so a tile's
- * corners tell whether the range part of the mask lets all or nothing through. A block of tokens
- * makes the range of each of them longer, as far as the block goes; that keeps the ends growing. */
+/* attention_tile.c — the mask of a tile of queries and keys. A query reads a range of keys [low,
+ * high], whose ends both grow with the query, and of those the keys of its own segment; so a tile's
+ * corners tell whether the range part of the mask admits all or nothing. With blocks of tokens each
+ * range extends to the end of the block, which keeps the ends growing. */
 #include "attention.h"
 #include "vec.h"
 

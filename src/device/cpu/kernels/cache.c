@@ -1,7 +1,7 @@
-/* cache.c — caches of keys and values: rows put into their slots, and attention over them. Where
- * queries are few, keys pass by in blocks; those of a block are read once for all queries of the
- * heads that share them, so that a token at a time costs about what reading the cache does. Many
- * queries of a prompt meet them in tiles (attention.c), as in training. */
+/* cache.c — caches of keys and values: writing rows into their slots, and attention over them. If
+ * there are few queries, keys are processed in blocks; those of a block are read once for all
+ * queries of the heads that share them, so that a single token costs about as much as reading the
+ * cache. Many queries of a prompt are processed in tiles (attention.c), as in training. */
 #include "attention.h"
 #include "vec.h"
 

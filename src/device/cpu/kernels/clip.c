@@ -1,5 +1,5 @@
-/* clip.c — the largest element of rows, and kernels of queries and keys whose heads are made
- * smaller. */
+/* clip.c — the largest element of rows, and scaling down heads in the kernels of queries and keys.
+ */
 #include "kernel.h"
 
 #include <math.h>

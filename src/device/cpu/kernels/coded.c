@@ -1,6 +1,6 @@
-/* coded.c — operands rounded to few numbers, and products of such. Codes are floats here, which
- * hold all of them exactly, so whoever multiplies best does it; scales are applied to what comes
- * out, a slab of columns at a time. */
+/* coded.c — operands rounded to few numbers, and products of such operands. Codes are floats here,
+ * which represent all of them exactly, so the fastest provider can multiply them; scales are
+ * applied to the result, a slab of columns at a time. */
 #include "slabs.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
-/* collectives.c — kernels of the ops that exchange data. Every one is an all-gather or an
- * all-to-all of equal blocks, or one after the other, with blocks put in order before or after; a
- * phase starts an exchange, the next one finishes it. A rank's own block is no part of an exchange:
- * it is read where it is. Sums are made here, in the order of the group's ranks, in f32 (rounded
- * once), so that every rank and every run gets the same bits. */
+/* collectives.c — kernels of the ops that exchange data. Each is an all-gather or an all-to-all of
+ * equal blocks, or one followed by the other, with blocks reordered before or after; a phase starts
+ * an exchange, the next one finishes it. A rank's own block is not exchanged but read in place.
+ * Sums are computed here, in the order of the group's ranks, in f32 (rounded once), so that every
+ * rank and every run gets the same bits. */
 #include "kernel.h"
 
 /* An array seen from the dim that is joined or cut: [outer, size, inner bytes]. */

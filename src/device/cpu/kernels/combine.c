@@ -1,5 +1,4 @@
-/* combine.c — sums of a token's rows times their weights: token by token, a block of columns at a
- * time. */
+/* combine.c — weighted sums of a token's rows: token by token, a block of columns at a time. */
 #include "kernel.h"
 
 static int64_t last_dim(MxShape shape) {

@@ -1,4 +1,4 @@
-/* conv.c — causal convolution of channels, in blocks of them, and the decay of the gated delta
+/* conv.c — causal convolution of channels, in blocks of channels, and the decay of the gated delta
  * rule. */
 #include "kernel.h"
 #include "vec.h"

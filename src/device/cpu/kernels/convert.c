@@ -1,7 +1,7 @@
 /* convert.c — bf16 to float and back, sums into a buffer, zeros: the streams that every kernel
- * needs. Kernels convert a block, work on it in the first cache and convert what they made, so that
- * memory would idle while they work: every conversion asks for the elements behind its own, which
- * are wanted next. Rounding takes one instruction where the processor has it. */
+ * needs. Kernels convert a block, work on it in the first-level cache and convert the result, so
+ * memory would be idle while they work: every conversion therefore prefetches the elements after
+ * its own, which are needed next. Rounding takes one instruction if the processor has it. */
 #include "kernel.h"
 
 #if defined(__AVX512BF16__)

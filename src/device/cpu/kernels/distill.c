@@ -1,7 +1,7 @@
-/* distill.c — a row of a student's logits beside its teacher's, and how far features are apart. The
- * row's sums of exponentials are made with and without the temperature, unless that is 1; what both
- * distributions have to do with each other is the mean, under the teacher's, of the difference of
- * their logits. The cotangents take the place of the student's products. */
+/* distill.c — a row of a student's logits with its teacher's, and the distance of features. The
+ * row's sums of exponentials are computed with and without the temperature, unless that is 1; both
+ * distributions are related by the mean, under the teacher's, of the difference of their logits.
+ * The cotangents overwrite the student's logits. */
 #include "vec.h"
 #include "xent.h"
 

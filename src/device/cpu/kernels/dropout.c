@@ -1,5 +1,5 @@
-/* dropout.c — columns that are left out by chance. What each column of each row of the batch is
- * multiplied with is made first, then all of x passes by once. */
+/* dropout.c — dropout of columns. The factors of each column of each row of the batch are computed
+ * first, then all of x is processed once. */
 #include "kernel.h"
 
 typedef struct Dropout {

@@ -1,6 +1,6 @@
-/* elementwise.c — kernels whose output element depends on the input elements at the same place: one
- * block function each, driven by cpu_map. Also the two sums over leading dims and of flags that go
- * with them. */
+/* elementwise.c — kernels whose output element depends on the input elements at the same position:
+ * one block function each, driven by cpu_map. Also the two related sums over leading dims and of
+ * flags. */
 #include "kernel.h"
 #include "vec.h"
 

@@ -1,6 +1,6 @@
-/* embed.c — rows of the token table, and their gradient. In the gradient a piece of work owns a
- * range of the table's rows and looks through all tokens for them, so that rows of repeated tokens
- * add up in the order of the tokens. */
+/* embed.c — rows of the embedding table, and their gradient. In the gradient a piece of work owns a
+ * range of the table's rows and searches all tokens for them, so that rows of repeated tokens are
+ * added up in the order of the tokens. */
 #include "kernel.h"
 
 static void embed_rows(const void *context, int64_t begin, int64_t end, int worker) {

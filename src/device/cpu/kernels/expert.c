@@ -1,9 +1,10 @@
-/* expert.c — products of rows with the matrix of the expert that each chose. Choices are sorted by
- * expert (stable, so that sums have one order); an expert's rows are gathered, up to a thousand
- * at a time, multiplied by whoever makes products of that size, and put back where they came from.
- * Gathering costs two passes over the rows, a product many.
+/* expert.c — products of rows with the matrix of the expert chosen for each. Choices are sorted by
+ * expert (stable, so that sums have one order); an expert's rows are gathered, up to a thousand at
+ * a time, multiplied by the provider for products of that size, and put back. Gathering costs two
+ * passes over the rows, a product many.
  *
- * Products are prepared for some numbers of rows; what is missing to the next number is zeros. */
+ * Products are prepared for certain numbers of rows; missing rows up to the next number are zeros.
+ */
 #include "kernel.h"
 
 enum {

@@ -1,13 +1,13 @@
-/* few.c — a provider of matrix products with few rows, C[m, n] = A[m, k] op(B), as a model makes
- * them that generates a token at a time. They cost what reading B costs, so B is read once, nearly
- * in order, and converted on the way; libraries would convert all of it beforehand. A is made
- * floats at the start.
+/* few.c — a provider of matrix products with few rows, C[m, n] = A[m, k] op(B), as in generating
+ * one token at a time. They cost as much as reading B, so B is read once, nearly in order, and
+ * converted on the way; libraries would first convert all of it. A is converted to floats at the
+ * start.
  *
- * B is asked for well before it is used, a strip of columns at a time, and into the second cache:
- * the first one's misses are too few to keep memory busy (24 of Zen 4; 20 GB/s instead of 31 of
- * the 36 that two of its cores read).
+ * B is prefetched early, a strip of columns at a time, and into the second-level cache: the
+ * first-level cache supports too few outstanding misses to keep memory busy (24 on Zen 4; 20 GB/s
+ * instead of 31 of the 36 that two of its cores read).
  *
- * How columns are shared by threads changes no sum: each is made along k in one order. */
+ * The division of columns among threads changes no sum: each is computed along k in one order. */
 #include "kernel.h"
 #include "vec.h"
 

@@ -1,6 +1,6 @@
 /* glu.c — gated units: activation(gate) * up and its gradient. An activation is two functions, its
- * value and its slope; the loops over them are made of one text, so that they become vector code.
- * An activation alone is one with up = 1. */
+ * value and its slope; the loops over them are generated from one text, so that they become vector
+ * code. An activation alone is one with up = 1. */
 #include "kernel.h"
 #include "vec.h"
 

@@ -1,5 +1,5 @@
-/* index.c — the scores of an index, and the keys that it chooses: the products of all heads of some
- * queries with a block of keys at a time. */
+/* index.c — the scores of an indexer, and the keys that it chooses: the products of all heads of
+ * some queries with a block of keys at a time. */
 #include "index.h"
 #include "vec.h"
 

@@ -1,4 +1,5 @@
-/* index.h — the scores of an index, which its choice, its loss and that one's gradient share. */
+/* index.h — the scores of an indexer, shared by its choice, its loss and the gradient of its loss.
+ */
 #ifndef CPU_INDEX_H
 #define CPU_INDEX_H
 

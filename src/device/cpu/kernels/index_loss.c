@@ -1,6 +1,7 @@
-/* index_loss.c — how far an index's scores are from what attention does, and the gradient: some
- * queries at a time, with a row of all keys each. The gradient of queries and weights is made where
- * that of scores is; that of keys from so many rows of it that threads can share the keys. */
+/* index_loss.c — the distance of an indexer's scores from those of attention, and its gradient:
+ * some queries at a time, each with a row of all keys. The gradients of queries and weights are
+ * computed together with that of scores; that of keys is computed from enough rows that threads can
+ * divide the keys. */
 #include "index.h"
 #include "vec.h"
 

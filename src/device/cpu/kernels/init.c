@@ -1,6 +1,7 @@
 /* init.c — constants and random arrays. Element e of a stream uses word e % 4 of Philox at counter
- * e / 4, so that any part of an array can be made anywhere. The generator runs on many counters at
- * a time, as does the arithmetic on its words; test: tests/device/init.c against mx_philox. */
+ * e / 4, so that any part of an array can be made independently. The generator processes many
+ * counters at a time, as does the arithmetic on its words; test: tests/device/init.c against
+ * mx_philox. */
 #include "kernel.h"
 #include "vec.h"
 

@@ -1,9 +1,9 @@
-/* kernel.h — what kernels share: conversion of dtypes, the element-wise driver, the matrix product.
+/* kernel.h — shared by kernels: conversion of dtypes, the element-wise driver, the matrix product.
  *
- * Files of this folder are compiled once a level of processors, each time with all instructions of
- * that level, and what they define is seen by files of their own level alone. So a kernel is plain
- * C on vectors as wide as the compiler has them, and the few that are written with intrinsics ask
- * the preprocessor. Only the table of kernels (table.c) is seen from outside. */
+ * Files of this folder are compiled once for each processor level, with all instructions of that
+ * level, and their definitions are visible only to files of the same level. So a kernel is plain C
+ * on vectors as wide as the compiler has them, and the few kernels with intrinsics use the
+ * preprocessor. Only the table of kernels (table.c) is visible from outside. */
 #ifndef CPU_KERNEL_H
 #define CPU_KERNEL_H
 

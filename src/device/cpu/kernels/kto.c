@@ -1,5 +1,4 @@
-/* kto.c — the loss of responses that are wanted or not: a row is a response.
- * All in f64. */
+/* kto.c — the loss of desirable and undesirable responses: a row is a response. All in f64. */
 #include "kernel.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* map.c — the driver of element-wise kernels. A kernel is one function on blocks of floats; here
- * blocks are cut, converted from and to bf16 (in L1, so that memory is passed over once), added to
- * what a buffer holds, and shared among threads. */
+/* map.c — the driver of element-wise kernels. A kernel is one function on blocks of floats; this
+ * file divides arrays into blocks, converts from and to bf16 (in L1, so that memory is traversed
+ * once), adds to the contents of a buffer, and divides work among threads. */
 #include "kernel.h"
 
 typedef struct Map {

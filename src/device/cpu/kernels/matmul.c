@@ -1,9 +1,9 @@
-/* matmul.c — the matrix product: who multiplies what, a library, product.c or, where one size is
- * small, thin.c; conversion for those that lack a dtype, a cache of prepared products, and the op
- * `dot`.
+/* matmul.c — the matrix product: the choice of the provider (a library, product.c or, if one size
+ * is small, thin.c), conversion for providers that lack a dtype, a cache of prepared products, and
+ * the op `dot`.
  *
  * The choice is a fixed function of the shape, the dtype and the processor; nothing is timed, so
- * that two runs choose alike. */
+ * two runs make the same choice. */
 #include "kernel.h"
 
 typedef struct Choice {

@@ -1,5 +1,5 @@
-/* merge.c — rows from elsewhere in the place of some of a sequence's own, and the gradient. In the
- * gradient a piece of work owns a sequence, so rows that stand at several tokens add up in the
+/* merge.c — replaces some rows of a sequence by rows from elsewhere, and the gradient. In the
+ * gradient a piece of work owns a sequence, so rows used by several tokens are added up in the
  * order of the tokens. */
 #include "kernel.h"
 

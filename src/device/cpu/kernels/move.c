@@ -1,4 +1,4 @@
-/* move.c — elements put elsewhere: rows to their left neighbours, arrays side by side and apart. */
+/* move.c — moving elements: rows to their left neighbours, joining and splitting arrays. */
 #include "kernel.h"
 
 static void shift_rows(const void *context, int64_t begin, int64_t end, int worker) {

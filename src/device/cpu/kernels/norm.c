@@ -1,5 +1,5 @@
 /* norm.c — centring of rows; RMS normalisation of rows and its gradient. The scale's gradient is a
- * sum over all rows: each piece of rows leaves a partial sum in scratch, and the pieces are added
+ * sum over all rows: each piece of rows writes a partial sum to scratch, and the pieces are added
  * up in order. */
 #include "kernel.h"
 

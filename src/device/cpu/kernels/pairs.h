@@ -1,6 +1,6 @@
-/* pairs.h — sixteen words of two bf16 each at a time, for what is made and multiplied in tiles.
- * Processors that multiply pairs (small.h) round two rows at once, too: a third of the work of
- * vec_bf16_pair, and nothing that compilers find by themselves. */
+/* pairs.h — sixteen words of two bf16 each at a time, for tiles. Processors that multiply pairs
+ * (small.h) also round two rows at once: a third of the work of vec_bf16_pair, and compilers do not
+ * find it themselves. */
 #ifndef CPU_PAIRS_H
 #define CPU_PAIRS_H
 

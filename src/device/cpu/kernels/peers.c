@@ -1,5 +1,5 @@
-/* peers.c — kernels of arrays that go from one rank to another: between stages of a pipeline. The
- * library takes them from where they are and puts them where they are wanted. */
+/* peers.c — kernels that send arrays from one rank to another, between stages of a pipeline. The
+ * library reads and writes them in place. */
 #include "kernel.h"
 
 static const MxPeerAttr *attr_of(const MxKernelCall *call) {

@@ -1,5 +1,5 @@
-/* policy.c — losses of rewarded responses: a row is a response, its tokens have a ratio each or one
- * together. All in f64. */
+/* policy.c — losses of rewarded responses: a row is a response, whose tokens have a ratio each or
+ * one together. All in f64. */
 #include "kernel.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* preference.c — losses of pairs of responses: a pair is a few sums over its rows, a formula gives
- * its loss and the slopes by those sums. All in f64. */
+/* preference.c — losses of pairs of responses: a pair is a few sums over its rows; a formula gives
+ * its loss and the derivatives by those sums. All in f64. */
 #include "kernel.h"
 
 #include <math.h>

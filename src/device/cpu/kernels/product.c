@@ -1,17 +1,17 @@
 /* product.c — a provider of matrix products of any size and dtype, after Goto and van de Geijn
  * (2008): a strip of B is packed into panels as wide as the columns of C that stay in registers;
- * threads take blocks of rows of A, pack a part of their depth into the second cache, and multiply
- * it with panel after panel, each of which stays in the first. What multiplies is small.h's; bf16
- * is widened, where words are floats, while it is packed.
+ * threads take blocks of rows of A, pack a part of their depth into the second-level cache, and
+ * multiply it with panel after panel, each of which stays in the first-level cache. small.h does
+ * the multiplication; bf16 is widened while it is packed if words are floats.
  *
- * Where products of bf16 are so fast that three cost less than one of f32 (matmul_precision=high),
- * a float is split into two of bf16, one nearest to it and one nearest to what that leaves. Both
- * are packed, and the products of high with high, high with low, and low with high are added up.
- * What is left out, low with low, is as small as what low itself lacks: 2^-16 of a product. A
- * number that is infinite has no parts: its products are NaN.
+ * If products of bf16 are so fast that three cost less than one of f32 (matmul_precision=high), a
+ * float is split into two bf16: the one nearest to it and the one nearest to the rest. Both are
+ * packed, and the products of high with high, high with low, and low with high are added up. The
+ * omitted product, low with low, is as small as the rounding error of low itself: 2^-16 of a
+ * product. An infinite number cannot be split: its products are NaN.
  *
- * A sum is made DEPTH words at a time, whatever the threads and blocks are: results do not depend
- * on them. */
+ * A sum is computed DEPTH words at a time, for any threads and blocks, so results do not depend on
+ * them. */
 #include "small.h"
 #include "vec.h"
 

@@ -1,6 +1,7 @@
-/* quant.c — weights in few bits. A product makes a slab of its weight floats at a time, columns of
- * the result each, and multiplies that as any other matrix: so the whole weight is in memory as
- * codes alone, and whoever multiplies best does it. Products of few rows are quant_few.c's. */
+/* quant.c — weights in few bits. A product converts a slab of its weight to floats at a time, for
+ * some columns of the result, and multiplies that like any other matrix: so the whole weight is in
+ * memory only as codes, and the fastest provider multiplies. Products of few rows are in
+ * quant_few.c. */
 #include "quant.h"
 #include "slabs.h"
 

@@ -1,10 +1,9 @@
-/* quant_few.c — products of few rows with a weight in few bits, as a model makes them that
- * generates a token at a time. They cost what reading codes costs: values are made in registers,
- * where there is one row and the processor has vectors for it, else rows of them in the first
- * cache.
+/* quant_few.c — products of few rows with a weight in few bits, as in generating one token at a
+ * time. They cost as much as reading the codes: values are computed in registers, if there is one
+ * row and the processor has vectors for it, otherwise rows of them in the first-level cache.
  *
- * A value is what dequantize makes of its code, rounded to the dtype of what it is multiplied with,
- * and sums are made in the order of products with floats (few.c). */
+ * A value is the dequantized code, rounded to the dtype of the other operand, and sums have the
+ * order of products with floats (few.c). */
 #include "quant.h"
 #include "vec.h"
 

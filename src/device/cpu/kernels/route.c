@@ -1,4 +1,4 @@
-/* route.c — routing tokens to experts: rows of a few elements each, f32, shared among threads by
+/* route.c — routing tokens to experts: rows of a few elements each, f32, divided among threads by
  * rows; each row by one thread, in order. */
 #include "kernel.h"
 

@@ -1,4 +1,4 @@
-/* sinkhorn.c — doubly stochastic matrices of a few rows each, f32, shared among threads by
+/* sinkhorn.c — doubly stochastic matrices of a few rows each, f32, divided among threads by
  * matrices; each by one thread. */
 #include "kernel.h"
 

@@ -1,4 +1,4 @@
-/* slabs.c — products whose columns are made a slab at a time. */
+/* slabs.c — products whose columns are computed a slab at a time. */
 #include "slabs.h"
 
 enum { COLUMNS_ALIKE = 64 };

@@ -1,5 +1,5 @@
-/* slabs.h — a product whose weight or result passes through scratch: columns of the result are made
- * a slab at a time; the last slab may have fewer. */
+/* slabs.h — a product whose weight or result passes through scratch memory: columns of the result
+ * are computed a slab at a time; the last slab may have fewer. */
 #ifndef CPU_SLABS_H
 #define CPU_SLABS_H
 

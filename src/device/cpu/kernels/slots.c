@@ -1,5 +1,5 @@
-/* slots.c — rows to the slots of experts and back. First every choice's slot is found, a row of the
- * batch by one thread, then rows are copied. */
+/* slots.c — rows to the slots of experts and back. First the slot of every choice is computed, one
+ * row of the batch per thread, then rows are copied. */
 #include "kernel.h"
 
 typedef struct Slots {

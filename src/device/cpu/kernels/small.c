@@ -1,5 +1,5 @@
-/* small.c — products of small matrices: blocks of C that stay in registers while k passes by, and
- * the packing of operands. */
+/* small.c — products of small matrices: blocks of C stay in registers while the loop over k runs,
+ * and the packing of operands. */
 #include "small.h"
 
 #if defined(__x86_64__)

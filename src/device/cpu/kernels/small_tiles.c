@@ -1,6 +1,6 @@
 /* small_tiles.c — products of pairs of bf16 on AMX: tiles of 16 rows of 16 words, 32 x 32 floats of
- * C at a time. What does not fill tiles is left to vectors. The instructions are written out: what
- * gcc 12 has for them does not tell it that they touch memory. */
+ * C at a time. Parts that do not fill tiles are left to vectors. The instructions are inline
+ * assembly, because gcc 12's intrinsics do not tell the compiler that they access memory. */
 #include "small.h"
 
 #if defined(__AVX512BF16__)

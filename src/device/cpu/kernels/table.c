@@ -1,5 +1,5 @@
-/* table.c — the kernels of a level as one table, the only thing that is seen of it from outside.
- * CPU_LEVEL is the level's name. */
+/* table.c — the kernels of a level as one table, the only part of a level that is visible from
+ * outside. CPU_LEVEL is the level's name. */
 #include "pairs.h"
 
 #define MX_OP(symbol) extern const MxKernel cpu_##symbol;

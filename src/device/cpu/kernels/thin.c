@@ -1,16 +1,16 @@
-/* thin.c — a provider of matrix products with one small size, as low-rank adapters make them:
- * bound by memory, where libraries made for large products reach a fraction of it. They are cut
- * into products of small.h, so that large operands are read once and what is packed stays in the
- * caches.
+/* thin.c — a provider of matrix products with one small size, as in low-rank adapters: they are
+ * bound by memory, and libraries made for large products reach a fraction of its speed. They are
+ * divided into products of small.h, so that large operands are read once and packed ones stay in
+ * the caches.
  *
- * Flat: C[m, n] = A[m, k] op(B) with a small k, as H B and dH A^T. B is packed; then C is made, or
- * added to, a block of rows after the other.
+ * Flat: C[m, n] = A[m, k] op(B) with a small k, as H B and dH A^T. B is packed; then C is computed,
+ * or added to, one block of rows after the other.
  *
  * Long: C[m, n] = A^T B with a small m or n, as X^T dH and H^T dY. The rows of both, tokens, are
- * summed up in spans, each into a sum of its own; these are added up in order, so that results do
- * not depend on threads.
+ * summed up in spans, each into a separate sum; these are added up in order, so that results do not
+ * depend on threads.
  *
- * A product whose one small size is n, X A, is left to the libraries: they too read X at the speed
+ * A product whose only small size is n, X A, is left to the libraries: they too read X at the speed
  * of memory. */
 #include "small.h"
 

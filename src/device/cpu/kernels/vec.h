@@ -1,7 +1,7 @@
 /* vec.h — exp, log, tanh, sine and cosine as straight-line code on floats, so that loops over them
- * become vector code without -ffast-math; and what is done to rows of floats everywhere.
- * Polynomials after Cephes (Moshier); stated errors are measured by tests/device/numbers.c over the
- * ranges that matter. */
+ * become vector code without -ffast-math; and common operations on rows of floats. Polynomials
+ * after Cephes (Moshier); stated errors are measured by tests/device/numbers.c over the relevant
+ * ranges. */
 #ifndef CPU_VEC_H
 #define CPU_VEC_H
 

@@ -1,13 +1,13 @@
-/* xent.c — what is made from logits and then forgotten: cross-entropy, log-probabilities, their
- * gradients, and which logit is the largest. Tokens that count are taken a chunk at a time: logits
- * of the chunk by a matrix product into scratch, in the dtype of the hidden states, then row by
- * row. A gradient turns a chunk's logits into their cotangents where they lie and multiplies on
- * from there, so that logits are made once. Tokens that do not count cost nothing but a zero in
- * each result. Totals are in f64, added up token by token.
+/* xent.c — functions of logits that are not stored: cross-entropy, log-probabilities, their
+ * gradients, and the largest logit. Tokens that count are processed a chunk at a time: logits of
+ * the chunk by a matrix product into scratch, in the dtype of the hidden states, then row by row. A
+ * gradient overwrites a chunk's logits with their cotangents and continues multiplying from there,
+ * so that logits are computed once. Tokens that do not count cost only a zero in each result.
+ * Totals are in f64, added up token by token.
  *
- * A rank that has only a part of the vocabulary needs what the others make of theirs before it
- * knows a row's sum: between the two halves of a row's work, ranks exchange a few numbers for every
- * row of the chunk. That costs far less than making logits again once the sums are known would. */
+ * A rank that has only a part of the vocabulary needs results of the others before it knows a row's
+ * sum: between the two halves of a row's work, ranks exchange a few numbers for every row of the
+ * chunk. That costs far less than recomputing logits once the sums are known. */
 #include "xent.h"
 
 static Teacher teacher_of(const MxKernelCall *call) {

@@ -1,5 +1,5 @@
-/* xent.h — what is made from logits, chunk by chunk of the tokens that count (xent.c), shared with
- * the work on their rows (xent_rows.c). */
+/* xent.h — functions of logits, chunk by chunk of the tokens that count (xent.c), shared with the
+ * work on their rows (xent_rows.c). */
 #ifndef CPU_XENT_H
 #define CPU_XENT_H
 

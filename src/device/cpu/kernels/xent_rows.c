@@ -1,5 +1,5 @@
-/* xent_rows.c — what becomes of a row of logits: cross-entropy, the log-probability of its target,
- * the cotangents of both, or its largest one. */
+/* xent_rows.c — the work on a row of logits: cross-entropy, the log-probability of its target, the
+ * cotangents of both, or its largest element. */
 #include "vec.h"
 #include "xent.h"
 
