@@ -1,28 +1,29 @@
 /* tree.h — named trees of arrays. A tree is a flat list of leaves whose paths have slashes;
  * parameters, optimizer state and checkpoints are all trees. The values of a leaf are in this
- * process's memory, or somebody keeps them; a leaf without values is abstract: it says what the
- * array is, not what it holds.
+ * process's memory, or a keeper holds them. A leaf without values is abstract: it describes the
+ * array, not its contents.
  *
- * Inside the program every layer has leaves of its own, with contiguous data. Stacked ("scanned")
- * layers exist only in checkpoints and shardings; a leaf remembers where it would sit in its stack.
- */
+ * Inside the program every layer has its own leaves, with contiguous data. Stacked ("scanned")
+ * layers exist only in checkpoints and shardings; a leaf records its position in its stack. */
 #ifndef MX_TREE_H
 #define MX_TREE_H
 
 #include <mx/base.h>
 
-/* What a leaf is for; decides what is trained, saved and counted (MaxText's nnx variable kinds). */
+/* The purpose of a leaf. It decides what is trained, saved and counted (MaxText's nnx variable
+ * kinds). */
 typedef enum MxKind {
     MX_KIND_PARAM,
     MX_KIND_LORA_PARAM, /* adapters, beside the parameter that they adapt */
-    MX_KIND_REFERENCE,  /* the frozen copy that preferences are measured against */
+    MX_KIND_REFERENCE,  /* the frozen copy that preference losses compare with */
     MX_KIND_OPTIMIZER,  /* moments: one leaf for each trained parameter */
     MX_KIND_COUNTER,    /* step and update counts */
-    MX_KIND_FROZEN,     /* parameters that this run does not train: an encoder of images */
+    MX_KIND_FROZEN,     /* parameters that this run does not train: an image encoder */
 } MxKind;
 
-/* How a parameter starts. Truncation is at two standard deviations, with the deviation corrected so
- * that `std` is that of the truncated distribution (jax.nn.initializers.variance_scaling). */
+/* How a parameter is initialised. Truncation is at two standard deviations, with the deviation
+ * corrected so that `std` is that of the truncated distribution
+ * (jax.nn.initializers.variance_scaling). */
 typedef enum MxInitKind {
     MX_INIT_ZEROS,
     MX_INIT_ONES,
@@ -36,46 +37,47 @@ typedef enum MxInitKind {
 typedef struct MxInit {
     MxInitKind kind;
     double std;
-    int64_t n_first;  /* of an array that is several in one: so many elements of the dims that are
-                         not contracted, the first ones, … */
+    int64_t n_first;  /* for an array that consists of several: this number of first elements of the
+                         uncontracted dims … */
     double first_std; /* … have this deviation */
 } MxInit;
 
-/* Where a leaf sits when its layers are stacked into one array. count 0 = it stays alone, under
- * `path` if there is one (layers after the last whole block). */
+/* The position of a leaf when its layers are stacked into one array. count 0 = it stays separate,
+ * under `path` if there is one (layers after the last whole block). */
 typedef struct MxStack {
-    const char *path; /* of the stacked array, "decoder/layers/mlp/wi_0/kernel" */
+    const char *path; /* path of the stacked array, "decoder/layers/mlp/wi_0/kernel" */
     const char *axis; /* logical name of the stacking dim, "layers" */
     int index, count;
-    /* Where layers are stacked inside of stacks, the dim is two: count / inner, and inner, whose
-     * logical name is inner_axis. 0 = it is one. */
+    /* If layers are stacked inside stacks, there are two dims: count / inner, and inner, whose
+     * logical name is inner_axis. 0 = one dim. */
     int inner;
     const char *inner_axis;
 } MxStack;
 
 /* How an array is divided among ranks. */
 typedef struct MxDivision {
-    int rank, n_ranks; /* this one, of so many */
-    const MxBox *box;  /* [n_ranks] what of the array each has; equal boxes are copies */
+    int rank, n_ranks; /* this rank, and the number of ranks */
+    const MxBox *box;  /* [n_ranks] the part of the array that each has; equal boxes are copies */
     const int *first;  /* [n_ranks] the first rank with the same box */
 } MxDivision;
 
-/* Who keeps arrays that are not, or not always, in this process's memory: a run has its variables
- * on a device. Boxes are parts of what the keeper has; host memory is dense. */
+/* Holds arrays that are not, or not always, in this process's memory: for example, a run has its
+ * variables on a device. Boxes are parts of the keeper's array; host memory is dense. */
 typedef struct MxKeeper {
     void *data;
     void (*read)(void *data, int array, MxBox box, void *host);
     void (*write)(void *data, int array, MxBox box, const void *host);
-    /* The array where it is, row-major, if this process may look there; else NULL. */
+    /* The array in place, row-major, if this process can access it; otherwise NULL. */
     void *(*map)(void *data, int array);
-    /* All of an array that is kept in few bits, as the leaf's quant says; NULL = none is. */
+    /* Writes a whole array that is stored in few bits as the leaf's quant says; NULL = there are
+     * none. */
     void (*write_codes)(void *data, int array, const uint8_t *codes, const float *scales);
 } MxKeeper;
 
-/* What MaxText's trees say of a leaf's axes besides. */
+/* How MaxText's trees record the axes of a leaf. */
 typedef enum MxBare {
-    MX_AXES_OF_EACH,  /* of every dim, if only that there is none */
-    MX_AXES_OF_STACK, /* nothing but that of its stack, before which Linen puts one that is none */
+    MX_AXES_OF_EACH,  /* for every dim, possibly as none */
+    MX_AXES_OF_STACK, /* only that of its stack, before which Linen puts one that is none */
     MX_AXES_NONE
 } MxBare;
 
@@ -86,28 +88,30 @@ typedef struct MxLeaf {
     MxShape shape;
     const char *axes[MX_MAX_RANK]; /* logical axis of each dim; NULL = never sharded */
     MxBare bare;
-    int n_batch;    /* leading dims that count matrices: those of experts, each a product's alone */
-    int n_contract; /* dims after them that meet the input's: contracted by a product, multiplied by
-                       a norm's scale; 0 = none (embeddings, biases) */
+    int n_batch;    /* leading dims that enumerate matrices: those of experts */
+    int n_contract; /* number of following dims that match the input's: contracted by a product, or
+                       multiplied by a norm's scale; 0 = none (embeddings, biases) */
     MxInit init;
-    const char
-        *instead_of; /* a head of another kind; weights to start from may have that one, which
-                        is then left out, or neither: it keeps its first values. NULL = none */
-    MxQuant quant;   /* how a program keeps it */
+    const char *instead_of; /* path of a head of another kind. Initial weights may contain that one,
+                               which is then ignored, or neither: this leaf then keeps its initial
+                               values. NULL = none */
+    MxQuant quant;          /* how a program stores it */
     MxStack stack;
-    void *data;                 /* values in this process's memory, row-major; or NULL, and … */
-    const MxKeeper *keeper;     /* … somebody has them, or NULL: the leaf is abstract */
-    int array;                  /* which of the keeper's it is */
-    const MxDivision *division; /* values are this rank's box of the array; NULL = all of it */
+    void *data;             /* values in this process's memory, row-major, or NULL … */
+    const MxKeeper *keeper; /* … and the keeper of the values, or NULL: the leaf is abstract */
+    int array;              /* index of the keeper's array */
+    const MxDivision
+        *division; /* values are this rank's box of the array; NULL = the whole array */
 } MxLeaf;
 
-/* How query and key kernels are held, beside Hugging Face's, whose scores are q·k / sqrt(H) of
+/* The form of query and key kernels relative to Hugging Face's, whose scores are q·k / sqrt(H) of
  * heads with rotated pairs in their two halves. */
 typedef struct MxHeadForm {
     int64_t width;      /* H */
-    double query_scale; /* query kernels are so much smaller: 1/sqrt(H) if nothing scales later */
+    double query_scale; /* factor of query kernels: 1/sqrt(H) if queries are not scaled later */
     bool interleaves;   /* rotated pairs are neighbours */
-    bool fuses_qkv, fuses_mlp; /* fused_qkv, fused_mlp: several of their arrays are one of ours */
+    bool fuses_qkv,
+        fuses_mlp; /* fused_qkv, fused_mlp: several of their arrays are one array of ours */
 } MxHeadForm;
 
 typedef struct MxTree {
@@ -117,41 +121,41 @@ typedef struct MxTree {
     MxMap by_path;
 } MxTree;
 
-/* mx_leaf_part — what of the array this rank has. mx_leaf_bytes — how much that is. */
+/* mx_leaf_part — the part of the array that this rank has. mx_leaf_bytes — its size. */
 MxBox mx_leaf_part(const MxLeaf *leaf);
 size_t mx_leaf_bytes(const MxLeaf *leaf);
 
-/* Values of a leaf that is not abstract are those of its part. mx_leaf_has_values — it is not.
- * mx_leaf_map — where they are, if that is in this process's memory, else NULL. mx_leaf_rows — n
- * rows of the part's dim 0 (all of it if it has none): where they are, or read into `host`.
- * mx_leaf_values — all of them: where they are, or a copy in the arena. What keepers map is good
- * until they change it. mx_leaf_read, mx_leaf_write — all of them to and from the host. */
+/* Values of a leaf's part. mx_leaf_has_values — whether the leaf is not abstract. mx_leaf_map — the
+ * values in place, if they are in this process's memory, otherwise NULL. mx_leaf_rows — n rows of
+ * the part's dim 0 (all values if it has no dims): in place, or read into `host`. mx_leaf_values —
+ * all values: in place, or a copy in the arena. Mapped values are valid until the keeper changes
+ * them. mx_leaf_read, mx_leaf_write — copy all values to and from the host. */
 bool mx_leaf_has_values(const MxLeaf *leaf);
 void *mx_leaf_map(const MxLeaf *leaf);
 const void *mx_leaf_rows(const MxLeaf *leaf, int64_t first, int64_t n, void *host);
 const void *mx_leaf_values(MxArena *arena, const MxLeaf *leaf);
 void mx_leaf_read(const MxLeaf *leaf, void *host);
 void mx_leaf_write(const MxLeaf *leaf, const void *host);
-/* mx_leaf_abstract — the leaf without its values. mx_leaf_on_host — the leaf with memory for them
- * in the arena, which holds nothing yet; abstract ones stay so. */
+/* mx_leaf_abstract — the leaf without its values. mx_leaf_on_host — the leaf with uninitialised
+ * memory for its values in the arena; abstract leaves stay abstract. */
 MxLeaf mx_leaf_abstract(MxLeaf leaf);
 MxLeaf mx_leaf_on_host(MxArena *arena, MxLeaf leaf);
 
 void mx_tree_init(MxTree *tree, MxArena *arena);
-/* mx_tree_add — a copy of the leaf at the end; a path occurs once. Strings are borrowed. Returns
- * its index. */
+/* mx_tree_add — appends a copy of the leaf and returns its index; a path may occur only once.
+ * Strings are borrowed. */
 int mx_tree_add(MxTree *tree, MxLeaf leaf);
 /* mx_tree_find — the leaf's index or -1. */
 int mx_tree_find(const MxTree *tree, const char *path);
 /* mx_tree_add_under — adds every leaf of `from` below `prefix` (paths of stacks too); returns the
- * first, so that the caller can say what they are there. */
+ * first, so that the caller can change their kind. */
 MxLeaf *mx_tree_add_under(MxTree *tree, const char *prefix, const MxTree *from);
-/* mx_tree_select — the leaves of a kind, as a tree of its own in the arena. */
+/* mx_tree_select — the leaves of a kind, as a separate tree in the arena. */
 MxTree *mx_tree_select(MxArena *arena, const MxTree *from, MxKind kind);
-/* mx_tree_count — elements of all leaves of a kind. */
+/* mx_tree_count — number of elements in all leaves of a kind. */
 int64_t mx_tree_count(const MxTree *tree, MxKind kind);
 
-/* mx_tree_fingerprint — of arrays: of those before (0 at first) and one more.
+/* mx_tree_fingerprint — the fingerprint of the arrays so far (`before`, 0 at first) and one more.
  *   values  mx_hash64 of its elements */
 uint64_t mx_tree_fingerprint(uint64_t before, const char *path, uint64_t values);
 
