@@ -1,50 +1,50 @@
-/* serve.h — a model that answers requests over HTTP, as OpenAI's interface has them: many at a
- * time, each with the answer that it gets alone. What a request says is read here without HTTP; who
- * listens on a port is src/serve/http.c. */
+/* serve.h — a model that answers requests over HTTP with OpenAI's interface: many at a time, each
+ * with the same answer as alone. Requests are parsed independently of HTTP; src/serve/http.c
+ * listens on a port. */
 #ifndef MX_SERVE_H
 #define MX_SERVE_H
 
 #include <mx/generate.h>
 
-/* What requests are about. */
+/* Kinds of requests. */
 typedef enum MxAskKind { MX_ASK_COMPLETION, MX_ASK_CHAT, MX_ASK_KINDS } MxAskKind;
 
 /* A request for text. */
 typedef struct MxAsk {
-    const char *model;    /* NULL = it does not say */
-    const MxJson *prompt; /* as mx_prompt_read wants it */
+    const char *model;    /* NULL = not given */
+    const MxJson *prompt; /* in the form of mx_prompt_read */
     MxSampling sampling;
     int64_t max_tokens;
     bool has_seed;
-    bool streams, tells_usage; /* tells_usage: at the end of a stream */
+    bool streams, tells_usage; /* tells_usage: send the usage at the end of a stream */
     bool tells_logprobs;
     const char **stops; /* [n_stops] */
     int n_stops;
 } MxAsk;
 
 /* mx_ask_read — a request from the body of POST /v1/completions or /v1/chat/completions.
- *   defaults  what it does not say; its max_tokens is also the most that it may ask for
- * Errors (exit 65): no JSON, members that are unrecognized, not available yet or out of range.
- * Every member that is found is one that acts, or says what is so anyway. */
+ *   defaults  values of missing members; max_tokens is also the maximum
+ * Errors (exit 65): invalid JSON, members that are unrecognized, not available yet or out of range.
+ * No member is silently ignored, except those that ask for the default behaviour. */
 bool mx_ask_read(MxArena *arena, MxAskKind kind, const char *body, size_t n,
                  const MxSpeak *defaults, MxAsk *out, MxError *err);
 
-/* mx_serve_address — "HOST:PORT", "[HOST]:PORT" or "PORT", which is of this machine alone; host: as
- * numbers, or localhost. Errors (exit 2). */
+/* mx_serve_address — "HOST:PORT", "[HOST]:PORT" or "PORT", which listens to this machine only;
+ * host: numeric, or localhost. Errors (exit 2). */
 bool mx_serve_address(MxArena *arena, const char *text, char **host, char **port, MxError *err);
 
 typedef struct MxServe {
-    const char *dir;              /* of the model */
+    const char *dir;              /* folder of the model */
     const char *address;          /* see mx_serve_address */
-    const MxTokenizer *tokenizer; /* NULL = there is none: prompts are ids */
-    const MxSpeak *speak;         /* its chat, dtype, max_tokens, rows and sampling */
-    int64_t queue;                /* requests that may wait for a row */
-    double timeout_s;             /* of a request, from when it is there until it is answered */
+    const MxTokenizer *tokenizer; /* NULL = none: prompts are ids */
+    const MxSpeak *speak;         /* chat, dtype, max_tokens, rows and sampling are used */
+    int64_t queue;                /* maximum number of requests that wait for a row */
+    double timeout_s;             /* from the arrival of a request to its answer */
 } MxServe;
 
-/* mx_serve — answers until SIGTERM or SIGINT, which let requests that are being answered end; a
- * second one does not. Prints where it listens once it does. Errors: as of mx_speak; the address.
- */
+/* mx_serve — answers requests until SIGTERM or SIGINT, after which the requests in progress are
+ * still answered; a second signal ends it immediately. Prints the address when it is listening.
+ * Errors: as mx_speak; the address. */
 bool mx_serve(MxArena *arena, const MxServe *what, MxError *err);
 
 #endif

@@ -1,13 +1,12 @@
-/* shard.h — who holds which part of an array: meshes of devices, ordered rules from logical axis
- * names to mesh axes, the PartitionSpecs they give, why they give them, and the boxes
- * that follow. Everything here is a pure function of plain structs; where rules and sizes come from
- * (YAML, command line), models and what is done about a finding are other rooms' business.
+/* shard.h — which rank holds which part of an array: meshes of devices, ordered rules from logical
+ * axis names to mesh axes, the resulting PartitionSpecs with explanations, and the resulting boxes.
+ * Everything here is a pure function of plain structs. Other rooms provide rules, sizes and models,
+ * and decide how to handle findings.
  *
  * Words: an *axis* is a logical name ("embed"), a *dim* a position in a shape, a *mesh axis* a
  * direction of the devices ("fsdp"), a *spec* one list of mesh axes per dim (PartitionSpec), a
  * *rank* a device's number, row-major over the mesh axes. Behaviour is flax.linen's and MaxText's
- * (src/maxtext/utils/sharding.py @e591f30c); tests/golden/sharding holds what they really answer.
- */
+ * (src/maxtext/utils/sharding.py @e591f30c); tests/golden/sharding has their actual results. */
 #ifndef MX_SHARD_H
 #define MX_SHARD_H
 
@@ -21,8 +20,8 @@ typedef struct MxMesh {
     const char *const *axes; /* [n] */
     const int64_t *sizes;    /* [n], each at least 1 */
     int64_t n_ranks;         /* their product */
-    const int64_t *slices;   /* [n] parts of each size that are in different slices (dcn): a
-                                coordinate's first digit says in which. NULL = there is one slice */
+    const int64_t *slices;   /* [n] number of slices (dcn) along each axis: the first digit of a
+                                coordinate is the slice. NULL = there is one slice */
 } MxMesh;
 
 /* MaxText's twelve mesh axes, in the order of its device grid. */
@@ -41,9 +40,9 @@ typedef struct MxMeshInput {
     const char *const *axes;
     const MxParallelism *ici; /* [n] inside a slice */
     const MxParallelism *dcn; /* [n] between slices; NULL = 1 each */
-    int64_t n_devices;        /* 0 = not known (planning): each -1 counts as 1 */
-    int64_t n_slices;         /* 0 = what dcn says */
-    MxWhere where;            /* of mesh_axes */
+    int64_t n_devices;        /* 0 = unknown (planning): each -1 counts as 1 */
+    int64_t n_slices;         /* 0 = the product of dcn */
+    MxWhere where;            /* line of mesh_axes */
 } MxMeshInput;
 
 /* mx_mesh_new — a mesh from names and effective sizes. Names are kept, not copied.
@@ -51,26 +50,26 @@ typedef struct MxMeshInput {
  * Test: tests/shard/test_mesh.c. */
 bool mx_mesh_new(MxArena *arena, const char *const *axes, const int64_t *sizes, int n, MxMesh *out,
                  MxError *err);
-/* mx_mesh_from_parallelism — effective size = ici * dcn, after each list's one -1 is filled: dcn
- * from the slices, ici from the devices of a slice. Without n_slices, dcn's product is the number
- * of slices, and its -1 what ici leaves over (1 if ici has a -1 too), so one slice is MaxText's
- * answer and several need no further key.
- * Errors: two -1 in a list, a size that is 0 or below -1, a product that is not the devices' or
- * slices' number; the message names the kind, the keys and the numbers.
- * Source: MaxText max_utils.fill_unspecified_mesh_axes. Test: tests/shard/test_mesh.c. */
+/* mx_mesh_from_parallelism — effective size = ici * dcn, after the -1 in each list is filled: in
+ * dcn from the slices, in ici from the devices of a slice. Without n_slices, dcn's product is the
+ * number of slices, and its -1 is the number of devices divided by ici's product (1 if ici has a -1
+ * too). So one slice gives MaxText's result, and several need no further key. Errors: two -1 in a
+ * list, a size that is 0 or below -1, a product that is not the number of devices or slices; the
+ * message names the kind, the keys and the numbers. Source: MaxText
+ * max_utils.fill_unspecified_mesh_axes. Test: tests/shard/test_mesh.c. */
 bool mx_mesh_from_parallelism(MxArena *arena, const MxMeshInput *in, MxMesh *out, MxError *err);
 /* mx_mesh_find — the mesh axis' position or -1. mx_mesh_size — its size, 1 if the mesh lacks it. */
 int mx_mesh_find(const MxMesh *mesh, const char *axis);
 int64_t mx_mesh_size(const MxMesh *mesh, const char *axis);
-/* mx_mesh_coord — where a rank stands along mesh axis `axis` (a position in mesh->axes). */
+/* mx_mesh_coord — the coordinate of a rank along mesh axis `axis` (a position in mesh->axes). */
 int64_t mx_mesh_coord(const MxMesh *mesh, int64_t rank, int axis);
-/* mx_mesh_stages — the mesh axis along which stages of a pipeline stand, as a bit; 0 = there are
- * none. It divides layers, never arrays. */
+/* mx_mesh_stages — the mesh axis of pipeline stages, as a bit; 0 = none. It divides layers, never
+ * arrays. */
 uint32_t mx_mesh_stages(const MxMesh *mesh);
-/* mx_mesh_replicas — the mesh axis along which replicas of the model train apart (diloco), as a
- * bit; 0 = there are none. It divides no arrays: what it would not divide may differ along it. */
+/* mx_mesh_replicas — the mesh axis of replicas that train independently (diloco), as a bit; 0 =
+ * none. It divides no arrays; values may differ along it. */
 uint32_t mx_mesh_replicas(const MxMesh *mesh);
-/* mx_mesh_text — "data=2,fsdp=4", axes of size one left out; "one device" if nothing is left. */
+/* mx_mesh_text — "data=2,fsdp=4", without axes of size one; "one device" if there are no others. */
 const char *mx_mesh_text(MxArena *arena, const MxMesh *mesh);
 
 /* ---- rules */
@@ -102,9 +101,9 @@ MxRules mx_rules_concat(MxArena *arena, const MxRules *first, const MxRules *sec
  * UNCONSTRAINED; NULL inside a tuple is None there. */
 typedef struct MxSpecDim {
     int n;
-    bool is_name; /* the one string is a logical axis that is still to be resolved */
+    bool is_name; /* the only string is a logical axis that is not resolved yet */
     const char *const *axes;
-    const MxRule *rule; /* that bound this dim, NULL = none; messages name its line */
+    const MxRule *rule; /* the rule that bound this dim, NULL = none; messages name its line */
 } MxSpecDim;
 
 /* A PartitionSpec, or an array's logical names. P() and P(None) differ; rank -1 is no spec. */
@@ -119,27 +118,28 @@ MxSpec mx_spec_names(MxArena *arena, const char *const *axes, int rank);
 const char *mx_spec_text(MxArena *arena, MxSpec spec);
 /* mx_spec_python — as Python prints it: "P('fsdp', None, ('tensor', 'expert'))". */
 const char *mx_spec_python(MxArena *arena, MxSpec spec);
-/* mx_spec_uses — does any dim name this mesh axis? */
+/* mx_spec_uses — whether some dim uses this mesh axis. */
 bool mx_spec_uses(MxSpec spec, const char *mesh_axis);
 /* mx_spec_insert — names of a stacked array: `axis` as a new entry at `at` with Python's
- * list.insert semantics (past the end appends, negative counts from the end), unless it is there.
- * Source: MaxText get_nnx_var_named_sharding_with_scan_axis. Test: tests/shard/test_resolve.c. */
+ * list.insert semantics (past the end appends, negative counts from the end), unless it is already
+ * there. Source: MaxText get_nnx_var_named_sharding_with_scan_axis. Test:
+ * tests/shard/test_resolve.c. */
 MxSpec mx_spec_insert(MxArena *arena, MxSpec names, const char *axis, int at);
 
 /* ---- resolution */
 
 typedef enum MxVerdict {
     MX_RULE_TAKEN,    /* binds the dim */
-    MX_RULE_TOO_LATE, /* the dim is bound already */
-    MX_RULE_BLOCKED,  /* one of its mesh axes belongs to another dim: passed over */
+    MX_RULE_TOO_LATE, /* the dim is already bound */
+    MX_RULE_BLOCKED,  /* one of its mesh axes is used for another dim: skipped */
 } MxVerdict;
 
-/* What happened to one rule whose name occurs in the array. */
+/* The verdict on one rule whose name occurs in the array. */
 typedef struct MxTrailStep {
     int rule, dim; /* positions in rules and names */
     MxVerdict verdict;
-    const char *mesh_axis; /* blocked: the first one that is taken … */
-    int holder;            /* … and the dim that has it */
+    const char *mesh_axis; /* blocked: the first mesh axis that is already used … */
+    int holder;            /* … and the dim that uses it */
 } MxTrailStep;
 
 /* Every step of one resolution, in the order of the rules. Start from {.arena = …}. */
@@ -150,32 +150,33 @@ typedef struct MxTrail {
 } MxTrail;
 
 /* mx_shard_resolve — logical names to a spec, before anything is known about the mesh.
- *   names  entries with is_name are resolved; others pass unchanged and keep their mesh axes taken
+ *   names  entries with is_name are resolved; others are unchanged, and their mesh axes count as
+ *          used
  *   trail  filled unless NULL
  *   out    names.rank entries
  * Rules in list order; the first whose name occurs, whose dim is still open and whose mesh axes are
  * all unused binds the dim. No mesh axes binds it as replicated, which ends its fallbacks. Names
  * that no rule binds are replicated. Sizes do not matter: divisibility is checked afterwards and
  * never changes the choice. O(rank * rules of these names), whatever the length of the list.
- * Errors: a name twice in one array. Mesh axes are not looked up here.
- * Source: flax.linen.logical_to_mesh_axes. Test: golden rules/cases.tsv, tests/shard/property.c. */
+ * Errors: a name twice in one array. Mesh axes are not checked here. Source:
+ * flax.linen.logical_to_mesh_axes. Test: golden rules/cases.tsv, tests/shard/property.c. */
 bool mx_shard_resolve(MxArena *arena, const MxRules *rules, MxSpec names, MxTrail *trail,
                       MxSpec *out, MxError *err);
-/* mx_shard_clean — without mesh axes that have size one or that the mesh lacks; the number of
- * entries stays. Source: MaxText remove_size_one_mesh_axis. Test: golden remove_size_one.tsv. */
+/* mx_shard_clean — removes mesh axes that have size one or that the mesh lacks; keeps the number of
+ * entries. Source: MaxText remove_size_one_mesh_axis. Test: golden remove_size_one.tsv. */
 MxSpec mx_shard_clean(MxArena *arena, const MxMesh *mesh, MxSpec spec);
-/* mx_shard_check — can this spec be used on the mesh: does it have every axis, none twice?
+/* mx_shard_check — checks a spec against the mesh: all axes must exist, none may occur twice.
  *   path  the array's name for the message
- * A spec that has both faults is told of the axis that it has twice.
- * Source: jax.sharding.NamedSharding. Test: golden rules/cases.tsv, column named_sharding. */
+ * If a spec has both faults, the message names the repeated axis. Source:
+ * jax.sharding.NamedSharding. Test: golden rules/cases.tsv, column named_sharding. */
 bool mx_shard_check(const MxMesh *mesh, MxSpec spec, const char *path, MxError *err);
 
 /* A parameter as the model describes it. */
 typedef struct MxVariable {
     MxSpec names;          /* rank 0 = no annotation: replicated */
     const char *partition; /* logical name of the stacking dim, NULL = not stacked */
-    int scan_axis;         /* where it goes (param_scan_axis) */
-    const MxRules *local;  /* rules of its own, looked at before the run's; NULL = none */
+    int scan_axis;         /* its position (param_scan_axis) */
+    const MxRules *local;  /* its own rules, tried before the run's; NULL = none */
 } MxVariable;
 
 typedef struct MxResolved {
@@ -184,33 +185,33 @@ typedef struct MxResolved {
     MxSpec spec;  /* and cleaned */
 } MxResolved;
 
-/* mx_shard_resolve_variable — insertion of the scan axis, resolution, cleaning. Without any rule
- * the names are mesh axes themselves. Names shorter than the value give a spec as short. Source:
- * MaxText get_nnx_var_named_sharding_with_scan_axis. Test: tests/shard/test_resolve.c. */
+/* mx_shard_resolve_variable — inserts the scan axis, resolves, and cleans. Without any rules the
+ * names themselves are mesh axes. If there are fewer names than dims, the spec has as few entries.
+ * Source: MaxText get_nnx_var_named_sharding_with_scan_axis. Test: tests/shard/test_resolve.c. */
 bool mx_shard_resolve_variable(MxArena *arena, const MxVariable *variable, const MxRules *rules,
                                const MxMesh *mesh, MxResolved *out, MxError *err);
 
-/* ---- what flax keeps silent */
+/* ---- findings: what flax does not report */
 
 typedef enum MxFindingKind {
-    MX_FIND_FALLBACK,     /* a rule was passed over, a later one of the same axis made up for it */
-    MX_FIND_CONFLICT,     /* a rule was passed over and nothing made up for it */
-    MX_FIND_NO_RULE,      /* no rule names the axis: replicated; strict if that leaves a mesh axis
-                             (other than diloco, data, autoregressive) without use */
+    MX_FIND_FALLBACK,     /* a rule was skipped, and a later one of the same axis was used */
+    MX_FIND_CONFLICT,     /* a rule was skipped, and no other one was used */
+    MX_FIND_NO_RULE,      /* no rule names the axis: replicated; strict if a mesh axis (other than
+                             diloco, data, autoregressive) is then unused */
     MX_FIND_ABSENT_AXIS,  /* the mesh lacks a mesh axis that MaxText's meshes have: size one */
-    MX_FIND_UNKNOWN_AXIS, /* nobody knows this mesh axis */
+    MX_FIND_UNKNOWN_AXIS, /* an unrecognized mesh axis */
     MX_FIND_EMPTY_AXIS,   /* '' as a mesh axis */
     MX_FIND_TWICE,        /* a mesh axis twice in one rule */
 } MxFindingKind;
 
 typedef struct MxFinding {
     MxFindingKind kind;
-    bool is_strict;     /* an error under sharding_strict */
-    bool costs;         /* on this mesh the dim goes without a mesh axis of size > 1 */
-    int dim;            /* -1 = about the rule alone */
+    bool is_strict;     /* an error with sharding_strict */
+    bool costs;         /* on this mesh the dim is not sharded along a mesh axis of size > 1 */
+    int dim;            /* -1 = only about the rule */
     const MxRule *rule; /* NULL = none */
     MxWhere where;      /* its line */
-    const char *text;   /* complete but for where and the array's name */
+    const char *text;   /* complete except for where and the array's name */
     const char *hint;   /* NULL = none */
 } MxFinding;
 
@@ -219,15 +220,15 @@ typedef struct MxFindings {
     int n, cap;
 } MxFindings;
 
-/* mx_shard_findings — what the resolution of one array passed over, in the order of the rules, then
- * names without a rule. `trail` is that of mx_shard_resolve for these names.
- * Test: tests/shard/test_explain.c. */
+/* mx_shard_findings — the rules that were skipped in the resolution of one array, in order, then
+ * names without a rule. `trail` is that of mx_shard_resolve for these names. Test:
+ * tests/shard/test_explain.c. */
 void mx_shard_findings(MxArena *arena, const MxRules *rules, MxSpec names, const MxTrail *trail,
                        const MxMesh *mesh, MxFindings *out);
 /* mx_rules_findings — mesh axes in the rules that are unknown, absent, empty or repeated. */
 void mx_rules_findings(MxArena *arena, const MxRules *rules, const MxMesh *mesh, MxFindings *out);
-/* mx_findings_fail — the strict ones as errors (exit 2, where = the rule's line, `path` = the
- * array's name or NULL); true if there is none. */
+/* mx_findings_fail — reports the strict ones as errors (exit 2, where = the rule's line, `path` =
+ * the array's name or NULL); true if there are none. */
 bool mx_findings_fail(const MxFindings *findings, const char *path, MxError *err);
 
 /* An array with its spec. */
@@ -238,30 +239,29 @@ typedef struct MxShardArray {
     MxSpec spec;   /* at most shape.rank entries; missing ones are None */
 } MxShardArray;
 
-/* mx_shard_explain — dim by dim: size, the rules that were looked at, which won, which lost and to
- * whom; then the warnings. For bare names leave array->path NULL (shape.rank 0 = sizes unknown);
- * array->spec holds the names.
- * Errors: those of mx_shard_resolve. Test: tests/shard/test_explain.c. */
+/* mx_shard_explain — dim by dim: size, the rules that were considered, which one won, which lost
+ * and to which rule; then the warnings. For bare names leave array->path NULL (shape.rank 0 = sizes
+ * unknown); array->spec has the names. Errors: those of mx_shard_resolve. Test:
+ * tests/shard/test_explain.c. */
 bool mx_shard_explain(MxArena *arena, const MxRules *rules, const MxMesh *mesh,
                       const MxShardArray *array, MxText *out, MxError *err);
 
 /* ---- shapes of shards */
 
-/* mx_shard_parts — into how many parts a dim is cut: the product of its mesh axes' sizes. */
+/* mx_shard_parts — the number of parts of a dim: the product of its mesh axes' sizes. */
 int64_t mx_shard_parts(const MxMesh *mesh, const MxSpecDim *dim);
-/* mx_shard_shape — one rank's shape. Errors: a spec longer than the shape; a dim that does not
- * divide (tensor, dim, sizes, and where = the rule's line). Source: NamedSharding.shard_shape.
- * Test: golden pure_shard_shape.tsv. */
+/* mx_shard_shape — the shape of one rank's part. Errors: a spec longer than the shape; a dim that
+ * cannot be divided (tensor, dim, sizes, and where = the rule's line). Source:
+ * NamedSharding.shard_shape. Test: golden pure_shard_shape.tsv. */
 bool mx_shard_shape(const MxMesh *mesh, const MxShardArray *array, MxShape *out, MxError *err);
-/* mx_shard_adjust — the spec without the mesh axes that do not divide their dim: from the most
- * significant on, each that still divides is kept. Source: MaxText
- * adjust_pspec_for_indivisible_shapes. Test: golden pure_adjust_indivisible.tsv. */
+/* mx_shard_adjust — removes the mesh axes that do not divide their dim: from the most significant
+ * on, each axis that still divides is kept. Source: MaxText adjust_pspec_for_indivisible_shapes.
+ * Test: golden pure_adjust_indivisible.tsv. */
 MxSpec mx_shard_adjust(MxArena *arena, const MxMesh *mesh, const MxShardArray *array);
-/* mx_shard_add_data — ZeRO-1: "data" before the axes of the first dim whose shard divides by data's
- * size and that "tensor" does not cut. The result has one entry a dim; an array that uses "data"
- * already stays as it is (upstream means to, but fails).
- * Errors: those of mx_shard_shape. Source: MaxText add_data_to_sharding. Test: golden
- * pure_zero1_add_data.tsv. */
+/* mx_shard_add_data — ZeRO-1: puts "data" before the axes of the first dim whose shard is divisible
+ * by data's size and that "tensor" does not cut. The result has one entry per dim; an array that
+ * already uses "data" is unchanged (upstream intends this, but fails). Errors: those of
+ * mx_shard_shape. Source: MaxText add_data_to_sharding. Test: golden pure_zero1_add_data.tsv. */
 bool mx_shard_add_data(MxArena *arena, const MxMesh *mesh, const MxShardArray *array, MxSpec *out,
                        MxError *err);
 
@@ -272,13 +272,13 @@ typedef struct MxLayout {
     MxSpec spec;
 } MxLayout;
 
-/* mx_shard_box — what one rank holds. A dim that its parts do not divide is cut so that sizes
+/* mx_shard_box — the box of one rank. A dim that cannot be divided evenly is cut so that sizes
  * differ by at most one, larger parts first; parts beyond the size are empty. Boxes of ranks that
- * differ only along unused mesh axes are equal (replicas); the others tile the array.
- * Test: tests/shard/property.c. */
+ * differ only along unused mesh axes are equal (replicas); the others tile the array. Test:
+ * tests/shard/property.c. */
 MxBox mx_shard_box(MxLayout layout, MxShape shape, int64_t rank);
 
-/* ---- is a model sharded enough */
+/* ---- whether a model is sharded enough */
 
 typedef struct MxTolerance {
     double fraction; /* sharding_tolerance */
@@ -291,14 +291,14 @@ typedef struct MxShardReport {
     double fraction; /* unsharded_elements / total_elements */
 } MxShardReport;
 
-/* mx_shard_sufficient — fails when more than `tolerance` of all elements are in arrays that miss at
- * least one of the mesh axes that count (fsdp, fsdp_transpose, sequence, context,
- * context_usp_ulysses, context_autoregressive, tensor, tensor_sequence, stage, expert, where larger
- * than one). Passes when none counts.
+/* mx_shard_sufficient — fails when more than `tolerance` of all elements are in arrays that are not
+ * sharded along at least one of the relevant mesh axes (fsdp, fsdp_transpose, sequence, context,
+ * context_usp_ulysses, context_autoregressive, tensor, tensor_sequence, stage, expert, if larger
+ * than one). Passes if there are none.
  *   report  filled unless NULL, on failure too; specs are cleaned ones
- * Errors: the fraction and the five largest such arrays; no elements at all.
- * Source: MaxText assert_params_sufficiently_sharded, whose total is in bytes; here it is in
- * elements. Test: golden cost/sharding_check.tsv. */
+ * Errors: the fraction and the five largest such arrays; no elements at all. Source: MaxText
+ * assert_params_sufficiently_sharded, whose total is in bytes; here it is in elements. Test: golden
+ * cost/sharding_check.tsv. */
 bool mx_shard_sufficient(const MxMesh *mesh, const MxShardArray *arrays, int n,
                          MxTolerance tolerance, MxShardReport *report, MxError *err);
 
