@@ -1,6 +1,5 @@
-/* base.h — what every room stands on: arenas, errors that carry a place, text, maps, logging,
- * random numbers, dtypes, shapes, files, hashes and JSON. Nothing here knows about models or
- * training. */
+/* base.h — the basis of every room: arenas, errors with places, text, maps, logging, random
+ * numbers, dtypes, shapes, files, hashes and JSON. Nothing here knows about models or training. */
 #ifndef MX_BASE_H
 #define MX_BASE_H
 
@@ -18,18 +17,19 @@
 
 /* ---- bugs */
 
-/* MX_ASSERT — states what only a bug can break; stays on in release builds. Prints the C file and
- * line and aborts. */
+/* MX_ASSERT — checks a condition that only a bug can violate; stays on in release builds. Prints
+ * the C file and line and aborts. */
 #define MX_ASSERT(cond) ((cond) ? (void)0 : mx_assert_fail(#cond, __FILE__, __LINE__))
-/* MX_BUG — a place that is reached through a bug only. */
+/* MX_BUG — marks code that only a bug can reach. */
 #define MX_BUG(what) mx_assert_fail(what, __FILE__, __LINE__)
 _Noreturn void mx_assert_fail(const char *cond, const char *file, int line);
-/* mx_bug_is_told — in a handler of SIGABRT: whether one of these raised it. */
+/* mx_bug_is_told — in a handler of SIGABRT: whether one of these has raised and reported it. */
 bool mx_bug_is_told(void);
 
-/* mx_failpoint — a place where a test may kill the process: with MX_FAILPOINT=name or name:n in the
+/* mx_failpoint — a place where a test can kill the process: with MX_FAILPOINT=name or name:n in the
  * environment, SIGKILL when the place of that name is reached for the n-th time (n from 1).
- * Otherwise a look at the environment: for places that are passed a few times a second. */
+ * Otherwise it costs a lookup in the environment, so use it only in places that are reached at most
+ * a few times a second. */
 void mx_failpoint(const char *name);
 
 /* ---- arena */
@@ -38,8 +38,7 @@ typedef struct MxArenaChunk MxArenaChunk;
 typedef struct MxArenaHook MxArenaHook;
 
 /* Memory with one lifetime. A zeroed struct is an empty arena; `name` appears in the out-of-memory
- * message. Not safe for use by two threads at once: a thread that allocates has an arena of its
- * own. */
+ * message. Two threads must not use an arena at once: a thread that allocates has its own arena. */
 typedef struct MxArena {
     const char *name;
     MxArenaChunk *chunk;
@@ -52,8 +51,8 @@ typedef struct MxArena {
 void *mx_arena_alloc(MxArena *arena, size_t bytes);
 #define mx_new(arena, type)      ((type *)mx_arena_alloc((arena), sizeof(type)))
 #define mx_new_n(arena, type, n) ((type *)mx_arena_alloc((arena), sizeof(type) * (size_t)(n)))
-/* mx_arena_grow — a copy of an array of n items with room for `cap` of them; the old one stays
- * where it is. */
+/* mx_arena_grow — a copy of an array of n items with room for `cap` items; the old array stays
+ * valid. */
 void *mx_arena_grow(MxArena *arena, const void *items, size_t n, size_t cap, size_t item_bytes);
 char *mx_arena_strdup(MxArena *arena, const char *s);
 char *mx_arena_strndup(MxArena *arena, const char *s, size_t n);
@@ -62,8 +61,8 @@ char *mx_arena_printf(MxArena *arena, const char *fmt, ...) MX_PRINTF(2, 3);
  * handles of libraries. */
 void mx_arena_on_release(MxArena *arena, void (*fn)(void *), void *data);
 void mx_arena_release(MxArena *arena);
-/* mx_host_alloc_count — how often any arena has asked the system for memory; constant inside the
- * step loop. */
+/* mx_host_alloc_count — number of times that arenas have requested memory from the system; constant
+ * inside the step loop. */
 uint64_t mx_host_alloc_count(void);
 
 /* ---- text */
@@ -80,12 +79,12 @@ void mx_text_add(MxText *text, const char *fmt, ...) MX_PRINTF(2, 3);
 void mx_text_vadd(MxText *text, const char *fmt, va_list ap);
 void mx_text_addn(MxText *text, const char *bytes, size_t n);
 void mx_text_clear(MxText *text);
-/* mx_text_stdin_line — becomes the next line of stdin, without its end; false at the end of the
- * input and after an error (ferror). */
+/* mx_text_stdin_line — replaces the text by the next line of stdin, without its line end; false at
+ * the end of the input and after an error (ferror). */
 bool mx_text_stdin_line(MxText *text);
 
-/* mx_figure — a number for people: with so many decimals, below 1 with as many more as three
- * significant digits take ("0.000115"); with an exponent below 1e-4 and from 1e15 on. Returns out.
+/* mx_figure — a number for people: with `decimals` decimals, below 1 with as many as three
+ * significant digits need ("0.000115"); with an exponent below 1e-4 and from 1e15 on. Returns out.
  */
 enum { MX_FIGURE = 32 };
 const char *mx_figure(char out[MX_FIGURE], double value, int decimals);
@@ -96,18 +95,18 @@ const char *mx_figure(char out[MX_FIGURE], double value, int decimals);
 const char *mx_nearest(const char *word, const char *const *candidates, int n);
 bool mx_text_has_prefix(const char *s, const char *prefix);
 bool mx_text_has_suffix(const char *s, const char *suffix);
-/* mx_number_text — a finite number in as few digits as read back the same, with a point or an
- * exponent: "0.1", "3.0", "1e-06". */
+/* mx_number_text — a finite number with the fewest digits that read back the same, with a point or
+ * an exponent: "0.1", "3.0", "1e-06". */
 const char *mx_number_text(MxArena *arena, double number);
-/* mx_text_add_shown — n bytes of any kind as a terminal may get them: what it would take for a
- * command (control characters but tab and line feed) and what is not UTF-8 in C's spelling.
+/* mx_text_add_shown — arbitrary bytes in a form that is safe for a terminal: control characters
+ * except tab and line feed, and bytes that are not UTF-8, are written as C escapes.
  * mx_text_add_quoted — the same in double quotes, on one line. */
 void mx_text_add_shown(MxText *text, const char *bytes, size_t n);
 void mx_text_add_quoted(MxText *text, const char *bytes, size_t n);
-/* mx_text_shown_bytes — how many leading bytes are shown as they are. */
+/* mx_text_shown_bytes — number of leading bytes that need no escape. */
 size_t mx_text_shown_bytes(const char *bytes, size_t n);
-/* mx_utf8_valid_bytes — how many leading bytes are well-formed UTF-8: n if all are, else the offset
- * of the first sequence that is not (overlong, surrogate, above U+10FFFF, cut short). */
+/* mx_utf8_valid_bytes — number of leading bytes that are well-formed UTF-8: n, or the offset of the
+ * first sequence that is not (overlong, surrogate, above U+10FFFF, truncated). */
 size_t mx_utf8_valid_bytes(const char *text, size_t n);
 
 /* ---- errors */
@@ -136,14 +135,14 @@ typedef struct MxWhere {
 
 #define MX_NOWHERE ((MxWhere){0})
 
-/* What went wrong, complete and ready to print. Start from {0}. Several failures may be collected:
+/* Error messages, complete and ready to print. Start from {0}. Several failures can be collected:
  * each adds a line. */
 typedef struct MxError {
     MxExit exit; /* of the first failure */
     int count;
     MxArena arena;
     MxText text;
-    size_t *starts; /* [count] where each failure begins in the text */
+    size_t *starts; /* [count] offset of each failure in the text */
 } MxError;
 
 /* mx_fail — adds one failure "file:line:col: message" and returns false. Messages: lower case, no
@@ -156,7 +155,7 @@ bool mx_fail_errno(MxError *err, const char *fmt, ...) MX_PRINTF(2, 3);
 void mx_note(MxError *err, const char *fmt, ...) MX_PRINTF(2, 3);
 /* mx_context — puts "message: " before the text; returns false. */
 bool mx_context(MxError *err, const char *fmt, ...) MX_PRINTF(2, 3);
-/* mx_error_tell — prints all failures with mx_complain; nothing if there are none. */
+/* mx_error_tell — prints all failures with mx_complain, if there are any. */
 void mx_error_tell(const MxError *err);
 void mx_error_release(MxError *err);
 
@@ -166,59 +165,60 @@ void mx_error_release(MxError *err);
  * may be followed by a value. */
 typedef struct MxOption {
     const char *name;   /* "--name" */
-    bool *flag;         /* set by it … */
+    bool *flag;         /* set by the option … */
     bool clears;        /* … or cleared */
-    const char **value; /* receives the value: of a repeated option the last one, or … */
-    int *count;         /* … all in order, as many as this then says */
-    const char *takes;  /* the value, as manuals show it: "N", "FILE" and the other names of files
+    const char **value; /* receives the value: the last one of a repeated option, or … */
+    int *count;         /* … all values in order, with their number in *count */
+    const char *takes;  /* the value, as manuals show it: "N", "FILE" and other names of files
                            (MX_MANUAL_FILES), or its choices, "linen|nnx" */
-    const char *doc;    /* what it does; keeps out of help and manual if NULL */
+    const char *doc;    /* description; NULL = hidden from help and manual */
 } MxOption;
 
-/* A title, or what is typed, and what it means. */
+/* A title or an argument, with its text. */
 typedef struct MxManualRow {
     const char *name, *text;
 } MxManualRow;
 
-/* What a program tells of itself; help, manual page and completion are made of it and the options.
+/* The manual of a program. Help, manual page and completion are generated from it and the options.
  */
 typedef struct MxManual {
-    const char *program, *does;   /* "mxtrain", "trains language models" */
+    const char *program, *does;   /* "mxtrain", "train language models" */
     const char *synopsis, *intro; /* "[OPTION]... SRC DST"; paragraphs, a blank line between two */
-    const MxManualRow *arguments; /* what is no option; these end with a row without a name … */
-    const MxManualRow *notes;     /* … as do those behind the options, "Exit codes" … */
-    const MxManualRow *examples;  /* … and command lines; NULL = none */
-    const char *details;          /* what --verbose tells besides; NULL = nothing */
-    /* What arguments may begin so, a line each; NULL = names of files. */
+    const MxManualRow
+        *arguments; /* arguments that are not options; the list ends with a row without a name … */
+    const MxManualRow *notes;    /* … as do the notes after the options, "Exit codes" … */
+    const MxManualRow *examples; /* … and examples of command lines; NULL = none */
+    const char *details;         /* what --verbose also prints; NULL = nothing */
+    /* Adds the arguments that begin with `begin`, one per line; NULL = names of files. */
     void (*complete)(const char *begin, MxText *out);
 } MxManual;
 
-/* mx_troff_add — text for man(7): what troff would read as its own is escaped, a blank line begins
- * a paragraph. mx_troff_section — the heading of a section. */
+/* mx_troff_add — text for man(7): troff's syntax is escaped, a blank line begins a paragraph.
+ * mx_troff_section — the heading of a section. */
 void mx_troff_add(MxText *out, const char *text);
 void mx_troff_section(MxText *out, const char *title);
 
-/* What MxOption.takes and arguments call files and folders. */
+/* The words for files and folders in MxOption.takes and arguments. */
 #define MX_MANUAL_FILES "FILE DIR RUN SRC DST REF A B"
 
 typedef struct MxOptions {
     const MxOption *rows;
     int n;
-    bool passes_pairs; /* "--name=value" that is no option is not an error but part of the rest */
+    bool passes_pairs; /* an unrecognized "--name=value" is not an error but part of the rest */
     const MxManual *manual;
 } MxOptions;
 
-/* mx_options_read — fills what the table points to. False without an error after what every program
- * answers: nothing is left to do then. These are --help, --version (with --verbose the libraries),
- * --man (a manual page),
- * --completion SHELL (a script for bash, zsh or fish), and --complete BEFORE WORD, which such
- * scripts ask: what WORD may become after the word BEFORE, a line each, ":files" for names of
- * files. Every program has --quiet, --verbose and --color, too, which set the log. rest  [argc + 1]
- * what is no option, in order, NULL after the last; all that follows "--" Errors: unrecognized
- * options, a value missing or in excess (exit 2). */
+/* mx_options_read — sets the variables of the table. Returns false without an error after options
+ * that every program answers, when nothing is left to do: --help, --version (with --verbose the
+ * libraries), --man (a manual page), --completion SHELL (a script for bash, zsh or fish), and
+ * --complete BEFORE WORD, which such scripts call: the completions of WORD after the word BEFORE,
+ * one per line, ":files" for names of files. Every program also has --quiet, --verbose and --color,
+ * which configure the log. rest: [argc + 1] arguments that are not options, in order, including all
+ * that follow "--"; NULL after the last. Errors: unrecognized options, a value missing or in excess
+ * (exit 2). */
 bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest, MxError *err);
-/* mx_option_int, …_number, …_bool — an option's value; text NULL leaves *out alone. Errors: exit 2.
- */
+/* mx_option_int, …_number, …_bool — an option's value; with text NULL *out is not changed. Errors:
+ * exit 2. */
 bool mx_option_int(const char *name, const char *text, int64_t low, int64_t high, int64_t *out,
                    MxError *err);
 bool mx_option_number(const char *name, const char *text, double *out, MxError *err);
@@ -226,47 +226,47 @@ bool mx_option_bool(const char *name, const char *text, bool *out, MxError *err)
 
 /* ---- the process */
 
-/* What a program does: what it allocates in `program` lives until it ends. */
+/* The body of a program; memory allocated in `program` lives until it ends. */
 typedef MxExit MxTool(int argc, char **argv, MxArena *program, MxError *err);
-/* mx_tool_main — a program's main function: runs it and prints its errors to stderr. Returns the
- * exit code. Of descriptors 0 to 2, those that are closed stay unusable, but no file gets their
- * number. */
+/* mx_tool_main — a program's main function: runs it, prints its errors to stderr, and returns the
+ * exit code. If descriptors 0 to 2 are closed, they stay unusable, and no file gets their number.
+ */
 int mx_tool_main(MxTool *run, int argc, char **argv);
 
-/* A variable of the environment that a library reads while it is loaded, so before main. */
+/* An environment variable that a library reads while it is loaded, before main. */
 typedef struct MxEnvVar {
-    const char *name, *value; /* value NULL = as it is */
-    const char *unless;       /* another one by which users say the same; NULL = none */
+    const char *name, *value; /* value NULL = unchanged */
+    const char *unless;       /* another variable with the same purpose; NULL = none */
 } MxEnvVar;
-/* mx_process_prepare — sees to it that libraries were loaded with these variables: sets those that
- * the user did not (neither them nor what `unless` names) and, if there are any, starts the program
- * again, with the same process id and descriptors. To be called first in main. If that fails the
- * program goes on without, with a warning. */
+/* mx_process_prepare — ensures that libraries were loaded with these variables: sets those that the
+ * user has not set (nor the variable in `unless`) and, if there are any, restarts the program with
+ * the same process id and descriptors. Must be called first in main. If that fails, the program
+ * continues without them, with a warning. */
 void mx_process_prepare(const MxEnvVar *variables, int n, char **argv);
 
-/* mx_thread_start — a thread with all signals blocked: they are the main thread's. Returns 0 or an
- * errno. */
+/* mx_thread_start — starts a thread with all signals blocked; the main thread handles them. Returns
+ * 0 or an errno. */
 int mx_thread_start(pthread_t *thread, void *(*run)(void *data), void *data);
 /* mx_parallel — fn(data, i) for i in [0, n), by several threads in any order; it returns when all
- * are done. n_threads  at most so many, up to 16; 0 = as OMP_NUM_THREADS or the processors of this
- * process say. Fewer run if the system refuses them. */
+ * are done. n_threads: the maximum, up to 16; 0 = from OMP_NUM_THREADS or the processors of this
+ * process. There are fewer if the system refuses them. */
 void mx_parallel(int64_t n_threads, int n, void (*fn)(void *data, int i), void *data);
 
-/* A bound on memory; INT64_MAX = none. */
+/* A limit on memory; INT64_MAX = none. */
 typedef struct MxMemoryLimit {
     const char *name; /* "this machine", "the cgroup \"/a/b\"", "ulimit -v" */
     int64_t bytes;
 } MxMemoryLimit;
 
 typedef struct MxMemoryLimits {
-    MxMemoryLimit memory;    /* the smallest of the machine's and its control groups', which other
+    MxMemoryLimit memory;    /* the smallest of the machine and its control groups, which other
                                 processes share */
-    MxMemoryLimit addresses; /* of this process: all it maps, used or not (ulimit -v) */
-    MxMemoryLimit data;      /* the same of what it may write, files aside (ulimit -d) */
+    MxMemoryLimit addresses; /* of this process: all mapped memory, used or not (ulimit -v) */
+    MxMemoryLimit data;      /* the same for writable memory, without files (ulimit -d) */
 } MxMemoryLimits;
 
-/* mx_memory_limits — what bounds the memory of this process.
- *   root  the folder with proc/self and the mounts of control groups, "/" but in tests */
+/* mx_memory_limits — the limits on the memory of this process.
+ *   root  the folder with proc/self and the mounts of control groups, "/" except in tests */
 MxMemoryLimits mx_memory_limits(MxArena *arena, const char *root);
 
 /* ---- map */
@@ -289,50 +289,51 @@ int64_t mx_map_get(const MxMap *map, const char *key, int64_t missing);
 
 /* ---- log */
 
-/* mx_log — one line on stdout, flushed. mx_detail — the same under --verbose; in a copy
- * (mx_log_copy) always. mx_warn — "warning: …" on stderr. All go above the status line. */
+/* mx_log — one line on stdout, flushed. mx_detail — the same with --verbose; copies (mx_log_copy)
+ * always get it. mx_warn — "warning: …" on stderr. All are printed above the status line. */
 void mx_log(const char *fmt, ...) MX_PRINTF(1, 2);
 void mx_detail(const char *fmt, ...) MX_PRINTF(1, 2);
 void mx_warn(const char *fmt, ...) MX_PRINTF(1, 2);
-/* mx_print — text on stdout; failures stay with the stream. All of these show what files, names and
- * arguments hold as mx_text_add_shown does. */
+/* mx_print — text on stdout; errors stay in the stream. All of these escape their text as
+ * mx_text_add_shown does. */
 void mx_print(const char *fmt, ...) MX_PRINTF(1, 2);
-/* mx_log_level — QUIET prints warnings and errors alone, without a status line; copies get all. */
+/* mx_log_level — QUIET prints only warnings and errors, without a status line; copies get
+ * everything. */
 typedef enum MxLogLevel { MX_LOG_QUIET, MX_LOG_USUAL, MX_LOG_VERBOSE } MxLogLevel;
 void mx_log_level(MxLogLevel level);
 /* mx_log_is_live — whether lines and a status line share a terminal. */
 bool mx_log_is_live(void);
-/* mx_color_set — "auto" (the beginning), "always" or "never". Errors: another word (exit 2).
+/* mx_color_set — "auto" (the initial value), "always" or "never". Errors: another word (exit 2).
  * mx_has_color — whether text may be coloured: auto = on a terminal whose TERM is set and not
  * "dumb", unless NO_COLOR is set and not empty. */
 bool mx_color_set(const char *when, MxError *err);
 bool mx_has_color(int fd);
-/* mx_progress — draws the status line: on stderr, below all other lines, which it stays below. It
- * does nothing unless stderr is a terminal (TERM set and not "dumb") and stdout no pipe. Parts are
- * parted by tabs, the more important first: where the terminal is too narrow the bar gives way,
- * then the last part, and so on. The ETA comes behind the first. Drawn at most 20 times a second.
- * fraction in [0, 1]; eta_s < 0 = unknown. mx_progress_end takes the line away. */
+/* mx_progress — draws the status line on stderr, below all other lines. It does nothing unless
+ * stderr is a terminal (TERM set and not "dumb") and stdout is not a pipe. Parts are separated by
+ * tabs, the more important first: if the terminal is too narrow, the bar is dropped, then the last
+ * part, and so on. The ETA is inserted after the first part. It is drawn at most 20 times a second.
+ * fraction in [0, 1]; eta_s < 0 = unknown. mx_progress_end removes the line. */
 void mx_progress(double fraction, double eta_s, const char *fmt, ...) MX_PRINTF(3, 4);
 void mx_progress_end(void);
-/* mx_progress_abandon — the same for a process that ends at once; handlers of signals may call it.
+/* mx_progress_abandon — the same for a process that ends immediately; signal handlers may call it.
  */
 void mx_progress_abandon(void);
-/* mx_complain — "PROGRAM: error: …" on stderr, from a silent process too. */
+/* mx_complain — "PROGRAM: error: …" on stderr, also from a silent process. */
 void mx_complain(const char *fmt, ...) MX_PRINTF(1, 2);
-/* mx_log_silence — this process, a rank other than the first of several, prints nothing from here
- * on but errors: the first one speaks for all. Its lines in a copy are marked "rank N: ". */
+/* mx_log_silence — from now on this process, a rank other than the first, prints only errors; the
+ * first rank prints for all. Its lines in a copy are marked "rank N: ". */
 void mx_log_silence(int rank);
-/* mx_log_copy — a file gets every line too, also of a silent process: appended, behind the time
- * (UTC), with the lines that came before the call. NULL = there will be no file. Until the process
- * ends; once in a process. */
+/* mx_log_copy — appends every line to a file, also from a silent process, after the time (UTC),
+ * including the lines before this call. NULL = there will be no file. Lasts until the process ends;
+ * may be called once per process. */
 bool mx_log_copy(const char *path, MxError *err);
 /* mx_clock_s — monotonic seconds. */
 double mx_clock_s(void);
 
 /* ---- random */
 
-/* mx_philox — Philox4x32-10: four 32-bit words that depend on (seed, stream, counter) alone, so any
- * element of any stream can be made on any rank or thread. Source: Salmon et al., SC 2011. */
+/* mx_philox — Philox4x32-10: four 32-bit words that depend only on (seed, stream, counter), so any
+ * element of any stream can be computed on any rank or thread. Source: Salmon et al., SC 2011. */
 void mx_philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t out[4]);
 /* mx_uniform — the top 23 bits of a word as a float in (0, 1); one bit more would round to 1. */
 static inline float mx_uniform(uint32_t bits) {
@@ -348,23 +349,24 @@ typedef struct MxBytes {
 
 /* mx_file_read — a whole file. Errors: missing, unreadable, a directory, larger than max_bytes. */
 bool mx_file_read(MxArena *arena, const char *path, size_t max_bytes, MxBytes *out, MxError *err);
-/* mx_file_write — replaces a file as a whole: temp file beside it, fsync, rename, fsync of the
- * folder. Symbolic links are followed and stay; devices, pipes and terminals are written to. */
+/* mx_file_write — replaces a whole file: temporary file beside it, fsync, rename, fsync of the
+ * folder. Symbolic links are followed and kept; devices, pipes and terminals are written to. */
 bool mx_file_write(const char *path, const void *data, size_t size, MxError *err);
 bool mx_file_exists(const char *path);
 bool mx_dir_exists(const char *path);
-/* mx_dir_make — the folder and its parents, mode 0777 & ~umask; an existing folder is fine. */
+/* mx_dir_make — makes the folder and its parents, mode 0777 & ~umask; an existing folder is not an
+ * error. */
 bool mx_dir_make(const char *path, MxError *err);
-/* mx_dir_list — names in a folder without . and .., sorted bytewise. */
+/* mx_dir_list — the names in a folder without . and .., sorted bytewise. */
 bool mx_dir_list(MxArena *arena, const char *path, char ***names, int *n, MxError *err);
-/* mx_dir_remove — a folder and all below it. */
+/* mx_dir_remove — removes a folder and everything below it. */
 bool mx_dir_remove(const char *path, MxError *err);
 /* mx_path_sync — fsync of a file or folder. */
 bool mx_path_sync(const char *path, MxError *err);
 char *mx_path_join(MxArena *arena, const char *dir, const char *name);
-/* mx_share_dir — the folder of configs and data that belong to the program: share/mxtrain beside
- * the nearest folder above it that has one, so that a prefix may be moved as a whole and the
- * sources are one. It may not be there. */
+/* mx_share_dir — the folder of the program's configs and data: share/mxtrain in the nearest folder
+ * above the program that has one, so that a prefix can be moved as a whole, and the sources work
+ * like a prefix. It may not exist. */
 char *mx_share_dir(MxArena *arena);
 /* mx_path_dir — everything before the last slash, "." if there is none. */
 char *mx_path_dir(MxArena *arena, const char *path);
