@@ -8,21 +8,22 @@
 
 typedef struct MxEmbedAttr {
     MxDtype dtype;
-    int n_parts; /* the table is one of so many equal ones, 0 = all of it; rows of others are zeros
-                    … */
-    int64_t first_id; /* … and its own are those from this id on */
+    int n_parts; /* number of equal parts of the table, of which this is one, 0 = the whole table;
+                    rows of other parts are zeros … */
+    int64_t first_id; /* … and its own rows start at this id */
 } MxEmbedAttr;
 
-/* mx_embed — rows of table [V, D] by ids i32 [B, T], as dtype: [B, T, D]. ids are in [0, V). */
+/* mx_embed — looks up rows of table [V, D] by ids i32 [B, T], as dtype: [B, T, D]. ids are in [0,
+ * V). */
 MxValue mx_embed(MxTrace *t, MxValue table, MxValue ids, MxDtype dtype);
 
 typedef struct MxEmbedGradAttr {
-    int64_t vocab;    /* rows that are made … */
-    int64_t first_id; /* … from this one on */
+    int64_t vocab;    /* number of rows that are computed … */
+    int64_t first_id; /* … starting at this one */
 } MxEmbedGradAttr;
 
-/* mx_merge — x [B, T, D], where index i32 [B, T] is above 0 its row of others: rows[b, index - 1].
- * rows [B, R, D] of x's dtype, index in [0, R]. Source: MaxText multimodal/utils.py,
+/* mx_merge — x [B, T, D], with rows replaced by rows[b, index - 1] where index i32 [B, T] is above
+ * 0. rows [B, R, D] of x's dtype, index in [0, R]. Source: MaxText multimodal/utils.py,
  * merge_mm_embeddings @e591f30c. */
 MxValue mx_merge(MxTrace *t, MxValue x, MxValue rows, MxValue index);
 
@@ -31,51 +32,55 @@ typedef struct MxMergeGradAttr {
 } MxMergeGradAttr;
 
 typedef struct MxXentAttr {
-    MxDtype dtype;    /* of dw (out 0 of the gradients) */
-    bool tied;        /* w is [V, D] instead of [D, V] */
-    double scale;     /* on the logits */
-    double softcap;   /* 0 = none; after the scale */
-    double z_loss;    /* multiplier of lse^2; xent's alone */
-    int64_t tiles;    /* > 1: logits of no more than 1/tiles of the tokens at a time */
-    MxGroup group;    /* w is one of so many parts of the vocabulary; size 0 = all of it … */
-    int64_t first_id; /* … from this id on */
+    MxDtype dtype;  /* dtype of dw (out 0 of the gradients) */
+    bool tied;      /* w is [V, D] instead of [D, V] */
+    double scale;   /* on the logits */
+    double softcap; /* 0 = none; applied after the scale */
+    double z_loss;  /* multiplier of lse^2; only for xent */
+    int64_t tiles;  /* > 1: compute logits of at most 1/tiles of the tokens at a time */
+    MxGroup group;  /* ranks with the parts of the vocabulary, of which w is one; size 0 = w is all
+                       of it … */
+    int64_t first_id; /* … starting at this id */
 } MxXentAttr;
 
-/* What the ranks of a group tell each other of every token: its logits' maximum, the sum of their
- * exponentials below that, and the target's logit, 0 where it is not. mx_argmax: the maximum and
- * its id, as the sum. */
+/* What the ranks of a group exchange for every token: the maximum of its logits, the sum of the
+ * exponentials relative to that, and the target's logit, 0 on ranks that do not have it. mx_argmax:
+ * the maximum and, as the sum, its id. */
 typedef struct MxXentPart {
     double sum;
     float most, target;
 } MxXentPart;
 
-/* mx_xent_chunk — of how many tokens these ops hold logits, row_bytes of each, at a time: as many
- * as the machine has for a chunk, and no more than 1/tiles of all; chunks are as even as can be.
- * The ranks of a group make an exchange for every chunk there can be, whichever tokens count. */
+/* mx_xent_chunk — the number of tokens for which these ops compute logits, of row_bytes each, at a
+ * time: the machine's chunk size, and at most 1/tiles of all tokens; chunks are as even as
+ * possible. The ranks of a group make an exchange for every possible chunk, whichever tokens count.
+ */
 int64_t mx_xent_chunk(const MxMachine *machine, int64_t tokens, int64_t row_bytes, int64_t tiles);
 
 /* mx_xent — cross-entropy from hidden states and the output matrix, in chunks of tokens, logits
  * never stored whole. h [.., D], w [D, V] (or [V, D]), targets and weights i32 [..]; a token counts
- * where weights != 0. Outputs, f32 scalars: 0  sum of lse - logit[target] + z_loss lse^2     1  sum
- * of z_loss lse^2 alone (no gradient). logits = softcap(scale * h·w), where h·w has the dtype of h,
- * as in the original, and all that follows is f32. Source: MaxText trainers/pre_train/train.py
- * loss_fn, max_utils cross_entropy_with_logits, logits_dot_in_fp32=false. */
+ * if its weight is not 0. Outputs, f32 scalars: 0  sum of lse - logit[target] + z_loss lse^2     1
+ * only the sum of z_loss lse^2 (no gradient). logits = softcap(scale * h·w), where h·w has the
+ * dtype of h, as in MaxText, and everything after it is f32. Source: MaxText
+ * trainers/pre_train/train.py loss_fn, max_utils cross_entropy_with_logits,
+ * logits_dot_in_fp32=false. */
 MxValue mx_xent(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weights,
                 MxXentAttr attr);
 
-/* mx_logprob — log-probability of every target from hidden states and the output matrix, by the
- * same chunks; inputs as mx_xent's, logits too. Outputs f32 [..]: 0  logit[target] - lse where
- * weights != 0, else 0     1  lse there, else 0, which the gradient needs (no gradient itself). */
+/* mx_logprob — log-probability of every target from hidden states and the output matrix, in the
+ * same chunks; inputs and logits as in mx_xent. Outputs f32 [..]: 0  logit[target] - lse where
+ * weights != 0, else 0     1  lse there, else 0, which the gradient needs (without a gradient
+ * itself). */
 MxValue mx_logprob(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weights,
                    MxXentAttr attr);
 
-/* mx_argmax — which logit is the largest (the first of several), i32 [..]: of tokens whose weight
- * is not 0, else 0. h, w, weights and attr as for mx_xent. */
+/* mx_argmax — the index of the largest logit (the first of equal ones), i32 [..], for tokens whose
+ * weight is not 0, else 0. h, w, weights and attr as for mx_xent. */
 MxValue mx_argmax(MxTrace *t, MxValue h, MxValue w, MxValue weights, MxXentAttr attr);
 
 /* ---- distillation */
 
-/* Numbers of a step: weight of the teacher's logits, what both logits are divided by, weight of
+/* Numbers of a step: weight of the teacher's logits, temperature of both logits, weight of
  * features. Sums over tokens: cross-entropy of the student; KL(teacher || student) at the
  * temperature and without; cross-entropy of the teacher. */
 enum { MX_DISTILL_ALPHA, MX_DISTILL_TEMPERATURE, MX_DISTILL_BETA, MX_DISTILL_NUMBERS };
@@ -83,20 +88,20 @@ enum { MX_DISTILL_HARD, MX_DISTILL_KL, MX_DISTILL_KL_PLAIN, MX_DISTILL_TEACHER, 
 typedef struct MxDistillAttr {
     MxXentAttr student, teacher;
 } MxDistillAttr;
-typedef struct MxHead { /* what a model makes logits of, as mx_xent does */
+typedef struct MxHead { /* inputs from which a model's logits are computed, as in mx_xent */
     MxValue h, w;
     MxXentAttr attr;
 } MxHead;
 
-/* mx_distill — targets, weights as of mx_xent, numbers f32 [MX_DISTILL_NUMBERS] with alpha and T.
- * Outputs: 0  sum over tokens that count of alpha T^2 KL(softmax(t / T) || softmax(s / T)) +
- * (1 - alpha) (lse(s) - s[target])     1  f32 [MX_DISTILL_SUMS] (no gradient). The teacher gets no
+/* mx_distill — targets and weights as in mx_xent, numbers f32 [MX_DISTILL_NUMBERS] with alpha and
+ * T. Outputs: 0  sum over tokens that count of alpha T^2 KL(softmax(t / T) || softmax(s / T)) + (1
+ * - alpha) (lse(s) - s[target])     1  f32 [MX_DISTILL_SUMS] (no gradient). The teacher gets no
  * gradient. Source: MaxText trainers/post_train/distillation/distillation_utils.py. */
 MxValue mx_distill(MxTrace *t, MxHead student, MxHead teacher, MxValue targets, MxValue weights,
                    MxValue numbers);
 
 typedef struct MxFeatureAttr {
-    bool is_cosine; /* else the mean square of the difference */
+    bool is_cosine; /* otherwise the mean square of the difference */
 } MxFeatureAttr;
 /* mx_feature — numbers[MX_DISTILL_BETA] times the sum over tokens that count of 1 - cos(x, y),
  * norms at least 1e-6, or the mean of (x - y)^2; x, y [.., D], y without gradient. Source: the
@@ -126,17 +131,17 @@ typedef enum MxPreference {
     MX_PREFERENCE_COUNT
 } MxPreference;
 
-/* What a user calls them (`name`), and what they need. */
+/* Their names for users (`name`), and their properties. */
 typedef struct MxPreferenceRow {
     const char *name;
-    bool has_reference; /* x and y are log-ratios to a reference, else log-probabilities */
-    bool averages;      /* x and y are means over counting tokens, else sums */
-    bool has_scores;    /* x and y are what a head of one number gives, which are the rewards */
-    bool has_maxtext;   /* MX_FORMULA_MAXTEXT means something */
+    bool has_reference; /* x and y are log-ratios to a reference, otherwise log-probabilities */
+    bool averages;      /* x and y are means over tokens that count, otherwise sums */
+    bool has_scores;    /* x and y are outputs of a head with one output, and are the rewards */
+    bool has_maxtext;   /* MX_FORMULA_MAXTEXT is supported */
 } MxPreferenceRow;
 extern const MxPreferenceRow mx_preferences[MX_PREFERENCE_COUNT];
 
-/* MaxText's own variants: dpo's beta enters twice; orpo takes sums instead of means. */
+/* MaxText's own variants: dpo applies beta twice; orpo uses sums instead of means. */
 typedef enum MxFormula { MX_FORMULA_STANDARD, MX_FORMULA_MAXTEXT, MX_FORMULA_COUNT } MxFormula;
 extern const char *const mx_formula_names[MX_FORMULA_COUNT];
 
@@ -145,18 +150,18 @@ typedef struct MxPreferenceAttr {
     MxFormula formula;
     double beta, label_smoothing /* e */;
     double lambda; /* orpo's */
-    double gamma;  /* simpo's margin */
-    double center; /* reward's pull of x + y towards 0 */
+    double gamma;  /* margin of simpo */
+    double center; /* of reward: pulls x + y towards 0 */
 } MxPreferenceAttr;
 
-/* Sums over pairs, for the log. A response's reward is beta x (beta y), orpo's lambda x, a score as
- * it is. */
+/* Sums over pairs, for the log. A response's reward is beta x (beta y), for orpo lambda x, with
+ * scores the score itself. */
 enum {
     MX_PAIRS_LOSS,
-    MX_PAIRS_CORRECT, /* pairs with x > y, of sums where there is a reference */
+    MX_PAIRS_CORRECT, /* pairs with x > y, as sums if there is a reference */
     MX_PAIRS_CHOSEN_REWARD,
     MX_PAIRS_REJECTED_REWARD,
-    MX_PAIRS_MARGIN, /* chosen less rejected reward */
+    MX_PAIRS_MARGIN, /* chosen minus rejected reward */
     MX_PAIRS_CHOSEN_LOGP,
     MX_PAIRS_REJECTED_LOGP,
     MX_PAIRS_CHOSEN_TOKENS,
@@ -165,18 +170,18 @@ enum {
     MX_PAIRS_COUNT
 };
 
-/* The largest reward of all responses, and the largest of what they are below 0; -inf of none. */
+/* The largest reward of all responses, and the largest negated reward; -inf if there are none. */
 enum { MX_EXTREMES_HIGHEST, MX_EXTREMES_LOWEST, MX_EXTREMES_COUNT };
 
 /* mx_preference — loss of pairs of responses from their tokens' log-probabilities. logp, ref_logp
  * f32, weights and segments i32 [2P, T]: rows 0 .. P-1 are chosen responses, P .. 2P-1 the rejected
- * ones. Rows r and P+r hold as many pairs as the largest of their segments says, at least one; a
- * token counts in pair `weights`, where that is not 0. x and y are what the table says of the
- * chosen and the rejected response, z = beta (x - y), o = x - log(1 - e^x) - y + log(1 - e^y). The
- * mean of no tokens is 0, and orpo's o is 0, without gradient, for a pair one of whose responses
- * has none; a mean probability within 1e-9 of 1 counts as that. ref_logp is MX_NONE where the
- * algorithm has no reference; no gradient flows to it. With scores, logp is what a head of one
- * number gives, and one token of each response counts. Outputs f32: 0  the sum over pairs 1  the
+ * ones. The number of pairs in rows r and P+r is the largest of their segments, at least one; a
+ * token counts in pair `weights`, if that is not 0. x and y are defined by the table for the chosen
+ * and the rejected response, z = beta (x - y), o = x - log(1 - e^x) - y + log(1 - e^y). The mean
+ * over no tokens is 0, and orpo's o is 0, without gradient, for a pair with a response without
+ * tokens; a mean probability within 1e-9 of 1 is taken as that. ref_logp is MX_NONE if the
+ * algorithm has no reference; no gradient flows to it. With scores, logp is the output of a head
+ * with one output, and one token of each response counts. Outputs f32: 0  the sum over pairs 1  the
  * vector of MX_PAIRS_* 2  that of MX_EXTREMES_* (both without gradient). Sums are in f64, in order.
  * Source: Rafailov et al. 2023, Azar et al. 2023, Hong et al. 2024 and TRL's DPO, CPO, ORPO and
  * reward trainers; MaxText trainers/post_train/dpo/dpo_utils.py @4bcec6af, Tunix dpo_trainer. */
@@ -185,20 +190,20 @@ MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weight
 
 /* ---- policies */
 
-/* rho, the ratio of a token to the policy that wrote it: of its own log-probabilities, or of the
- * mean or the sum of its row's. */
+/* rho, the ratio of a token's probability to that under the policy that generated it: from its own
+ * log-probabilities, or from the mean or the sum of those of its row. */
 typedef enum MxRatio { MX_RATIO_TOKEN, MX_RATIO_MEAN, MX_RATIO_SUM, MX_RATIO_COUNT } MxRatio;
 
 typedef struct MxPolicyAttr {
     MxRatio ratio;
-    bool sums; /* a row's loss is the sum over its tokens, else their mean */
+    bool sums; /* a row's loss is the sum over its tokens, otherwise their mean */
     bool has_reference;
-    double low, high; /* bounds of the ratio, as distances from 1 */
-    double beta;      /* weight of the divergence from the reference */
+    double low, high; /* limits of the ratio, as distances from 1 */
+    double beta;      /* weight of the KL divergence from the reference */
 } MxPolicyAttr;
 
-/* Log-probabilities f32 [R, T]: of the policy, of the one that wrote the rows (MX_NONE = the policy
- * itself, so that rho = 1), of the reference (MX_NONE = there is none). */
+/* Log-probabilities f32 [R, T]: under the policy, under the one that generated the rows (MX_NONE =
+ * the policy itself, so that rho = 1), under the reference (MX_NONE = none). */
 typedef struct MxLogps {
     MxValue policy, old, reference;
 } MxLogps;
@@ -208,23 +213,22 @@ enum {
     MX_POLICY_LOSS,
     MX_POLICY_GAIN,    /* advantage times the mean log-probability of the row's tokens */
     MX_POLICY_KL,      /* over tokens, of exp(d) - d - 1 */
-    MX_POLICY_CLIPPED, /* tokens whose ratio is bounded */
-    MX_POLICY_TOKENS,  /* that count */
+    MX_POLICY_CLIPPED, /* tokens whose ratio is clipped */
+    MX_POLICY_TOKENS,  /* tokens that count */
     MX_POLICY_ROWS,
     MX_POLICY_COUNT
 };
 
-/* mx_policy — loss of responses by their advantages A, f32 [R, T], of which each row has one, its
- * first. A token counts where weights i32 [R, T] is not 0. Its loss is -min(rho A, clip(rho, 1 -
- * low, 1 + high) A) and beta (exp(d) - d - 1), d = reference - policy; a row without tokens has
- * none. old, reference and
- * advantages get no gradient. Outputs f32: 0  the sum over rows 1  the vector of MX_POLICY_* (no
- * gradient). Sums are in f64, in order. Source: Shao et al. 2024 (grpo), Zheng et al. 2025 (mean
- * ratio); MaxText experimental/rl/grpo_trainer.py @e591f30c, TRL 1.16
+/* mx_policy — loss of responses by their advantages A, f32 [R, T], of which the first in each row
+ * is used. A token counts where weights i32 [R, T] is not 0. Its loss is -min(rho A, clip(rho, 1 -
+ * low, 1 + high) A) plus beta (exp(d) - d - 1), d = reference - policy; a row without tokens has no
+ * loss. old, reference and advantages get no gradient. Outputs f32: 0  the sum over rows 1  the
+ * vector of MX_POLICY_* (no gradient). Sums are in f64, in order. Source: Shao et al. 2024 (grpo),
+ * Zheng et al. 2025 (mean ratio); MaxText experimental/rl/grpo_trainer.py @e591f30c, TRL 1.16
  * grpo_trainer. */
 MxValue mx_policy(MxTrace *t, MxLogps logp, MxValue weights, MxValue advantages, MxPolicyAttr attr);
 
-/* ---- responses that are wanted or not */
+/* ---- desirable and undesirable responses */
 
 typedef struct MxKtoAttr {
     double beta;
@@ -243,25 +247,25 @@ enum {
     MX_KTO_COUNT
 };
 
-/* mx_kto — loss of responses that are wanted, where the first label of a row, f32 [R, T], is above
- * 0, or not. logp has a policy and a reference, f32 [R, T]; a token counts where weights i32 [R, T]
- * is not 0. x is the sum over counting tokens of policy less reference, k the larger of the scalar
- * kl and 0, s the sigmoid: the loss of a row is wanted (1 - s(beta (x - k))) or unwanted (1 -
- * s(beta (k - x))). Gradient flows to the policy alone. Outputs f32: 0  the sum over rows 1  the
- * vector of MX_KTO_* (no gradient). Sums are in f64, in order. Source: Ethayarajh et al. 2024;
- * TRL 1.16, trainer/kto_trainer.py. */
+/* mx_kto — loss of desirable ("wanted") responses, whose row has a first label, f32 [R, T], above
+ * 0, and of undesirable ones. logp has a policy and a reference, f32 [R, T]; a token counts where
+ * weights i32 [R, T] is not 0. x is the sum over these tokens of policy minus reference, k the
+ * larger of the scalar kl and 0, s the sigmoid: the loss of a row is wanted (1 - s(beta (x - k)))
+ * or unwanted (1 - s(beta (k - x))). A gradient flows only to the policy. Outputs f32: 0  the sum
+ * over rows 1  the vector of MX_KTO_* (no gradient). Sums are in f64, in order. Source: Ethayarajh
+ * et al. 2024; TRL 1.16, trainer/kto_trainer.py. */
 MxValue mx_kto(MxTrace *t, MxLogps logp, MxValue weights, MxValue labels, MxValue kl,
                MxKtoAttr attr);
 
 /* ---- counting */
 
-/* mx_count_nonzero — how many elements of an i32 array are not 0, as an f32 scalar. */
+/* mx_count_nonzero — number of nonzero elements of an i32 array, as an f32 scalar. */
 MxValue mx_count_nonzero(MxTrace *t, MxValue x);
-/* mx_count_segments — how many segments an i32 array [rows, T] has, as an f32 scalar: the largest
- * id of each row, at least 1. */
+/* mx_count_segments — number of segments in an i32 array [rows, T], as an f32 scalar: the sum of
+ * the largest id of each row, at least 1 per row. */
 MxValue mx_count_segments(MxTrace *t, MxValue segments);
-/* mx_count_equal — at how many places x = y where weights != 0, i32 arrays of one shape, as an f32
- * scalar. */
+/* mx_count_equal — number of positions with x = y and weights != 0, i32 arrays of one shape, as an
+ * f32 scalar. */
 MxValue mx_count_equal(MxTrace *t, MxValue x, MxValue y, MxValue weights);
 
 #endif
