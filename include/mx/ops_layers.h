@@ -16,18 +16,18 @@ MxValue mx_share(MxTrace *t, MxValue x);
 
 typedef struct MxTopKAttr {
     int64_t k;
-    int64_t n_groups; /* of the last dim, in a row; 0 = one … */
-    int64_t n_best;   /* … and from how many of them elements are taken */
+    int64_t n_groups; /* number of groups of consecutive elements of the last dim; 0 = one … */
+    int64_t n_best;   /* … and number of groups from which elements are taken */
 } MxTopKAttr;
 
-/* mx_top_k — where the k largest elements of the last dim are, i32 [.., k], the largest first; of
- * equal ones the one with the lower index. x f32 [.., n], 1 <= k <= n. Of several groups, of at
- * least two elements each, only those count whose two largest elements have the largest sums.
- * Source: DeepSeek-V3 (2024) 2.1.2; MaxText layers/moe.py expert_group_mask. */
+/* mx_top_k — the indices of the k largest elements of the last dim, i32 [.., k], the largest first;
+ * of equal ones the lower index. x f32 [.., n], 1 <= k <= n. If there are several groups, of at
+ * least two elements each, only the n_best groups count whose two largest elements have the largest
+ * sums. Source: DeepSeek-V3 (2024) 2.1.2; MaxText layers/moe.py expert_group_mask. */
 MxValue mx_top_k(MxTrace *t, MxValue x, MxTopKAttr attr);
 
 typedef struct MxPickGradAttr {
-    int64_t n; /* elements of the last dim of what was picked from */
+    int64_t n; /* size of the last dim of the array that was picked from */
 } MxPickGradAttr;
 
 /* mx_pick — y[.., i] = x[.., ids[.., i]]. x f32 [.., n], ids i32 [.., k] in [0, n). */
@@ -35,69 +35,68 @@ MxValue mx_pick(MxTrace *t, MxValue x, MxValue ids);
 
 typedef struct MxSlotsAttr {
     int64_t n_experts, capacity;
-    bool sums; /* of from_slots: over the choices of a token */
+    bool sums; /* for from_slots: sum over the choices of a token */
 } MxSlotsAttr;
 
-/* mx_to_slots — rows of x where their experts are: out 0 [B, X, S, D] of x's dtype has in slot s of
- * expert e the row of the s-th choice of e in row b, in the order of tokens and then of choices,
- * and zeros in slots that nobody takes; out 1 i32 [B, X, S] says who is there: e, or -1. x [B, T,
- * C, D], or [B, T, D] for the same row for every choice; ids i32 [B, T, C] in [0, X), -1 = no
- * expert. Choices beyond `capacity` go nowhere; S is the capacity, or 1 if it is 0. Source: MaxText
- * layers/moe.py generate_masks. */
+/* mx_to_slots — moves rows of x to the slots of their experts: out 0 [B, X, S, D] of x's dtype has
+ * in slot s of expert e the row of the s-th choice of e in row b, in the order of tokens and then
+ * of choices, and zeros in empty slots; out 1 i32 [B, X, S] is e for used slots, -1 for empty ones.
+ * x [B, T, C, D], or [B, T, D] for the same row for every choice; ids i32 [B, T, C] in [0, X), -1 =
+ * no expert. Choices beyond `capacity` are dropped; S is the capacity, or 1 if it is 0. Source:
+ * MaxText layers/moe.py generate_masks. */
 MxValue mx_to_slots(MxTrace *t, MxValue x, MxValue ids, MxSlotsAttr attr);
-/* mx_from_slots — the way back: the row in each choice's slot, [B, T, C, D], zeros for choices that
- * went nowhere; with attr.sums their sum over C, [B, T, D], in f32. y [B, X, S, D], ids as above.
- */
+/* mx_from_slots — the inverse: the row in each choice's slot, [B, T, C, D], zeros for dropped
+ * choices; with attr.sums their sum over C, [B, T, D], in f32. y [B, X, S, D], ids as above. */
 MxValue mx_from_slots(MxTrace *t, MxValue y, MxValue ids, MxSlotsAttr attr);
 
 typedef struct MxCountIdsAttr {
     int64_t n;
 } MxCountIdsAttr;
 
-/* mx_count_ids — how often each id occurs: f32 [n] of i32 [..] in [0, n). */
+/* mx_count_ids — how often each id occurs: f32 [n] from i32 [..] in [0, n). */
 MxValue mx_count_ids(MxTrace *t, MxValue ids, int64_t n);
 
 typedef struct MxEvenOutAttr {
     double rate;
 } MxEvenOutAttr;
 
-/* mx_even_out — p + rate where fewer than the mean were counted, p - rate where more were. p,
- * counts f32 [n]. Source: Wang et al. 2024 (loss-free balancing); MaxText layers/moe.py
+/* mx_even_out — p + rate if the count is below the mean, p - rate if it is above. p, counts f32
+ * [n]. Source: Wang et al. 2024 (loss-free balancing); MaxText layers/moe.py
  * calculate_load_balance_updates. */
 MxValue mx_even_out(MxTrace *t, MxValue p, MxValue counts, double rate);
 
-/* What a choice is multiplied with: w[e] or its transpose. */
+/* The matrix of a choice is w[e] or its transpose. */
 typedef struct MxExpertDotAttr {
-    MxDtype dtype;     /* of the result; sums are in f32 */
+    MxDtype dtype;     /* dtype of the result; sums are in f32 */
     bool transposed;   /* w is [X, N, D] */
-    bool sums;         /* over the choices of a token */
-    bool slots;        /* ids are [B, X, S], those of slots: ranks share them as they share w */
-    int64_t n_experts; /* of which w has those from `first` on; other ids make zeros */
+    bool sums;         /* sum over the choices of a token */
+    bool slots;        /* ids are [B, X, S], those of slots: they are sharded like w */
+    int64_t n_experts; /* of which w has those from `first` on; other ids give zeros */
     int64_t first;
 } MxExpertDotAttr;
 
-/* mx_expert_dot — y[.., c, :] = x[.., c, :] w[ids[.., c]]: a product with as many matrices as there
- * are experts, each for the rows that chose it. x [.., C, D], or [.., D] for the same row for every
- * choice; ids i32 [.., C], -1 = no expert, a row of zeros; w [X, D, N] of x's dtype. y [.., C, N],
- * with attr.sums their sum over C, [.., N]. Rows are sorted by expert within the op. The dtype and
- * the number of experts are filled in. */
+/* mx_expert_dot — y[.., c, :] = x[.., c, :] w[ids[.., c]]: a product with one matrix per expert,
+ * each for the rows that chose it. x [.., C, D], or [.., D] for the same row for every choice; ids
+ * i32 [.., C], -1 = no expert, a row of zeros; w [X, D, N] of x's dtype. y [.., C, N], with
+ * attr.sums their sum over C, [.., N]. The kernel sorts rows by expert. The dtype and the number of
+ * experts are filled in. */
 MxValue mx_expert_dot(MxTrace *t, MxValue x, MxValue ids, MxValue w, MxExpertDotAttr attr);
 
 typedef struct MxExpertDwAttr {
     MxDtype dtype;     /* of the result */
-    bool slots;        /* as of MxExpertDotAttr */
-    int64_t n_experts; /* that are made … */
-    int64_t first;     /* … from this one on */
+    bool slots;        /* as in MxExpertDotAttr */
+    int64_t n_experts; /* number of experts that are computed … */
+    int64_t first;     /* … starting at this one */
 } MxExpertDwAttr;
 
 /* mx_expert_dw — dw[e] = sum over choices of e of x[.., c, :]^T y[.., c, :], [X, D, N]: the
- * gradient of expert_dot by w. x and y [.., C, D] and [.., C, N], or without C. The
+ * gradient of expert_dot with respect to w. x and y [.., C, D] and [.., C, N], or without C. The
  * dtype is filled in. */
 MxValue mx_expert_dw(MxTrace *t, MxValue x, MxValue ids, MxValue y, MxExpertDwAttr attr);
 
-/* mx_combine — y[.., :] = sum over c of weights[.., c] x[.., c, :], in f32, as x's dtype.
- * x [.., C, D], weights f32 [.., C]. Of weights [.., C, M] there are M such sums: y [.., M, D], and
- * y[.., m, :] = sum over c of weights[.., c, m] x[.., c, :]. */
+/* mx_combine — y[.., :] = sum over c of weights[.., c] x[.., c, :], in f32, as x's dtype. x [.., C,
+ * D], weights f32 [.., C]. With weights [.., C, M] there are M such sums: y [.., M, D], y[.., m, :]
+ * = sum over c of weights[.., c, m] x[.., c, :]. */
 MxValue mx_combine(MxTrace *t, MxValue x, MxValue weights);
 
 typedef struct MxBalanceAttr {
@@ -105,9 +104,9 @@ typedef struct MxBalanceAttr {
     int64_t n_experts;
 } MxBalanceAttr;
 
-/* mx_balance — how unevenly experts are chosen: factor times the sum over rows b and experts e of
- * (choices of e / T) (mean over t of probs[b, t, e]), an f32 scalar. probs f32 [B, T, X], ids i32
- * [B, T, C] in [0, X); no gradient flows to ids. Source: Fedus et al. 2021 (4)-(6); MaxText
+/* mx_balance — the load-balancing loss of experts: factor times the sum over rows b and experts e
+ * of (choices of e / T) (mean over t of probs[b, t, e]), an f32 scalar. probs f32 [B, T, X], ids
+ * i32 [B, T, C] in [0, X); no gradient flows to ids. Source: Fedus et al. 2021 (4)-(6); MaxText
  * layers/moe.py load_balance_loss. The number of experts is filled in. */
 MxValue mx_balance(MxTrace *t, MxValue probs, MxValue ids, double factor);
 
@@ -117,28 +116,28 @@ typedef struct MxSinkhornAttr {
     int64_t iterations; /* at least 1 */
 } MxSinkhornAttr;
 
-/* mx_sinkhorn — matrices made nearly so: softmax of every row and 1e-6, then `iterations` times
- * columns divided by their sum and 1e-6, before each time but the first rows by theirs. x f32 [..,
- * n, n]. Source: Sinkhorn & Knopp 1967; Xie et al. 2025 (mHC) 4.2; MaxText layers/mhc.py (sinkhorn)
- * @e591f30c. */
+/* mx_sinkhorn — makes matrices nearly doubly stochastic: softmax of every row plus 1e-6; then,
+ * `iterations` times, rows are divided by their sum plus 1e-6 (except the first time), and columns
+ * by theirs. x f32 [.., n, n]. Source: Sinkhorn & Knopp 1967; Xie et al. 2025 (mHC) 4.2; MaxText
+ * layers/mhc.py (sinkhorn) @e591f30c. */
 MxValue mx_sinkhorn(MxTrace *t, MxValue x, int64_t iterations);
 
 enum { MX_MOST_PERMUTED = 8 };
 
 typedef struct MxPermutationsAttr {
     int64_t n;    /* at most MX_MOST_PERMUTED */
-    bool is_back; /* the transpose: from matrices to weights */
+    bool is_back; /* the transposed map: from matrices to weights */
 } MxPermutationsAttr;
 
 /* mx_permutations — the sum of all n! permutation matrices times their weights: y[.., i, j] = sum
- * of x[.., p] over the permutations p, in lexicographic order, that have j at place i; back, y[..,
- * p] = sum over i of x[.., i, p(i)]. x f32 [.., n!], y [.., n, n]. Source: MaxText layers/mhc.py
+ * of x[.., p] over the permutations p, in lexicographic order, with j at position i; back: y[.., p]
+ * = sum over i of x[.., i, p(i)]. x f32 [.., n!], y [.., n, n]. Source: MaxText layers/mhc.py
  * (get_permutation_matrices) @e591f30c. */
 MxValue mx_permutations(MxTrace *t, MxValue x, int64_t n);
 
 /* ---- normalisation */
 
-/* mx_center — x minus its mean over the last dim, which is summed in f32. x [.., D]. */
+/* mx_center — x minus its mean over the last dim, summed in f32. x [.., D]. */
 MxValue mx_center(MxTrace *t, MxValue x);
 
 typedef struct MxRmsnormAttr {
@@ -146,8 +145,8 @@ typedef struct MxRmsnormAttr {
 } MxRmsnormAttr;
 
 /* mx_rmsnorm — y = round(x * rstd) * round(scale) with rstd = 1/sqrt(mean(x^2) + eps) over the last
- * dim; round is to x's dtype, all else f32. x [.., D], scale f32 [D]; outputs y and rstd f32 [..].
- * Source: MaxText layers/normalizations.py RMSNorm. */
+ * dim; round is to x's dtype, everything else is f32. x [.., D], scale f32 [D]; outputs y and rstd
+ * f32 [..]. Source: MaxText layers/normalizations.py RMSNorm. */
 MxValue mx_rmsnorm(MxTrace *t, MxValue x, MxValue scale, double eps);
 
 /* ---- rotary positions */
@@ -155,7 +154,7 @@ MxValue mx_rmsnorm(MxTrace *t, MxValue x, MxValue scale, double eps);
 /* Frequencies of one rotary embedding. */
 typedef struct MxRopeFreqs {
     int n;             /* rotated pairs of a head */
-    double *frequency; /* [n] radians a position */
+    double *frequency; /* [n] radians per position */
     double amplitude;  /* factor on cos and sin (yarn's attention scaling); usually 1 */
     /* Above 0, cos and sin of a position p are also multiplied by 1 + growth log(1 + floor((p + 1)
      * / period)). Source: MaxText layers/attentions.py (temperature_tuning) @e591f30c. */
@@ -170,12 +169,12 @@ typedef struct MxRopeTableAttr {
     MxRopeFreqs freqs;
 } MxRopeTableAttr;
 
-/* Where the two members of pair i of 2n elements stand: halves (i, i + n) or interleaved (2i, 2i +
- * 1). */
+/* The positions of pair i among 2n elements: halves (i, i + n) or interleaved (2i, 2i + 1). */
 typedef struct MxRopeAttr {
     bool interleaved_in, interleaved_out;
     bool inverse;  /* rotate back (the gradient) */
-    int64_t first; /* element of a head: 2n are rotated from it on, the others stay */
+    int64_t first; /* first rotated element of a head: 2n elements from it on are rotated, the
+                      others are unchanged */
 } MxRopeAttr;
 
 /* mx_rope — rotates pair i of every head of x [B, T, N, H], or of a part of it, by the table's
@@ -184,7 +183,7 @@ MxValue mx_rope(MxTrace *t, MxValue x, MxValue table, MxRopeAttr attr);
 
 /* ---- attention */
 
-/* Which keys s a query t may see, besides those of its own segment. */
+/* The keys s that a query t attends to, among those of its own segment. */
 typedef enum MxMask {
     MX_MASK_CAUSAL,  /* s <= t */
     MX_MASK_SLIDING, /* t - window < s <= t */
@@ -199,109 +198,111 @@ typedef struct MxAttentionAttr {
     double softcap; /* 0 = none; applied after the scale, before the mask */
     MxMask mask;
     int64_t window;
-    bool is_part; /* q holds only the queries from first_query on, k and v all keys */
+    bool is_part; /* q has only the queries from first_query on, k and v have all keys */
     int64_t first_query;
-    int64_t value_width; /* of mx_cache_attention */
-    int64_t block_size;  /* of mx_attention_blocks, above 0; of others 0 */
-    bool is_chosen;      /* of mx_attention_chosen, true; of others false */
+    int64_t value_width; /* only for mx_cache_attention */
+    int64_t block_size;  /* for mx_attention_blocks above 0; for others 0 */
+    bool is_chosen;      /* for mx_attention_chosen true; for others false */
 } MxAttentionAttr;
 
 /* mx_attention — softmax over keys of q·k, times v, head by head; query head n reads key head n /
  * (N / K). Scores and softmax in f32; memory linear in T. q [B, T, N, H], k [B, T, K, H], v [B, T,
- * K, W], segments i32 [B, T] (t and s see each other only if equal). Outputs o [B, T, N, W] and, of
- * each row of scores, f32 [B, N, T], the log of its sum and its largest score. Source: MaxText
- * layers/attention_op.py; backward after Dao 2022. */
+ * K, W], segments i32 [B, T] (tokens attend to each other only within a segment). Outputs o [B, T,
+ * N, W] and, for each row of scores, f32 [B, N, T], the log-sum of its exponentials and its largest
+ * score. Source: MaxText layers/attention_op.py; backward after Dao 2022. */
 MxValue mx_attention(MxTrace *t, MxValue q, MxValue k, MxValue v, MxValue segments,
                      MxAttentionAttr attr);
-/* mx_attention_sinks — the same, where every query also sees a key that it shares with all others
- * of its head, whose score is sinks f32 [N] as it is and whose value is 0; the log of the sum has
- * it, the largest score has not. Source: OpenAI gpt-oss (2025); MaxText layers/attention_op.py
- * @e591f30c. */
+/* mx_attention_sinks — the same with an additional key for all queries of a head, whose score is
+ * sinks f32 [N] without scaling and whose value is 0; the log-sum includes it, the largest score
+ * does not. Source: OpenAI gpt-oss (2025); MaxText layers/attention_op.py @e591f30c. */
 MxValue mx_attention_sinks(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue sinks,
                            MxAttentionAttr attr);
 
-/* mx_attention_blocks — mx_attention, where tokens that follow one another in one block see each
- * other too, whatever the mask says, as the tokens of an image. blocks i32 [B, T]: which token of
- * all blocks it is, from 1 on, attr.block_size to a block; 0 = of none. Source: MaxText
- * layers/attention_op.py, _make_bidirectional_block_mask @e591f30c. */
+/* mx_attention_blocks — mx_attention in which consecutive tokens of a block, such as the tokens of
+ * an image, also attend to each other, whatever the mask is. blocks i32 [B, T]: the number of the
+ * token among those of all blocks, from 1 on, attr.block_size per block; 0 = in no block. Source:
+ * MaxText layers/attention_op.py, _make_bidirectional_block_mask @e591f30c. */
 MxValue mx_attention_blocks(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue blocks,
                             MxAttentionAttr attr);
 
-/* mx_attention_chosen — mx_attention, where a query also sees none but the keys that were chosen
- * for it: bit s % 32 of chosen[b, t, s / 32] is 1. chosen i32 [B, T, ceil(S / 32)], S keys; a query
- * sees at least one key. */
+/* mx_attention_chosen — mx_attention restricted to the keys chosen for each query: bit s % 32 of
+ * chosen[b, t, s / 32] is 1. chosen i32 [B, T, ceil(S / 32)], S keys; at least one key must remain
+ * for each query. */
 MxValue mx_attention_chosen(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue chosen,
                             MxAttentionAttr attr);
 
 typedef struct MxIndexAttr {
-    int64_t n_best;  /* keys of a query, at least 1 */
-    bool keeps_ties; /* also all that are as good as the last of them */
+    int64_t n_best;  /* number of keys per query, at least 1 */
+    bool keeps_ties; /* also choose all keys with the same score as the last of them */
     bool is_part;    /* as of MxAttentionAttr */
     int64_t first_query;
 } MxIndexAttr;
 
-/* mx_index — the keys that a query is to see, as mx_attention_chosen takes them: of keys s <= t of
- * its segment the n_best with the largest scores sum over n of w[t, n] max(0, q[t, n] · k[s]), of
- * equal ones the first; all, where there are no more. q [B, T, N, H], k [B, S, H], w f32 [B, T, N],
+/* mx_index — the keys for each query, in the form of mx_attention_chosen: of the keys s <= t of its
+ * segment the n_best with the largest scores sum over n of w[t, n] max(0, q[t, n] · k[s]), of equal
+ * ones the first; all keys if there are no more. q [B, T, N, H], k [B, S, H], w f32 [B, T, N],
  * segments i32 [B, S]. Scores in f32. Source: DeepSeek-V3.2 (2025) 2.1; MaxText
  * layers/attention_mla.py (Indexer) @e591f30c. */
 MxValue mx_index(MxTrace *t, const MxValue qkw[3], MxValue segments, MxIndexAttr attr);
 
 typedef struct MxIndexLossAttr {
     double factor;
-    double scale; /* on queries times keys of attention */
+    double scale; /* scale of queries times keys of attention */
     bool is_part; /* as of MxAttentionAttr */
     int64_t first_query;
 } MxIndexLossAttr;
 
-/* mx_index_loss — how far the softmax of an index's scores is from what attention does: factor
- * times the sum over tokens of KL(p || softmax(scores)), p[s] the mean over heads of the softmax of
- * scale q · k, both over keys s <= t of the token's segment or, if some were chosen, those among
- * them; an f32 scalar. Logarithms are of a probability and 1e-8, heads' sums are divided by
- * themselves and 1e-8. qkw as of mx_index; qk of attention, [B, T, N, H] and [B, S, K, H], with no
- * gradient; chosen MX_NONE = all. Source: DeepSeek-V3.2 (2025) 2.1.1; MaxText
+/* mx_index_loss — the distance of the softmax of an indexer's scores from attention: factor times
+ * the sum over tokens of KL(p || softmax(scores)), p[s] the mean over heads of the softmax of scale
+ * q · k, both over keys s <= t of the token's segment or, if some were chosen, those among them; an
+ * f32 scalar. Logarithms are of a probability plus 1e-8; the sums over heads are normalised by
+ * their total plus 1e-8. qkw as in mx_index; qk of attention, [B, T, N, H] and [B, S, K, H],
+ * without gradient; chosen MX_NONE = all. Source: DeepSeek-V3.2 (2025) 2.1.1; MaxText
  * layers/attention_mla.py (calculate_indexer_loss) @e591f30c. */
 MxValue mx_index_loss(MxTrace *t, const MxValue qkw[3], MxValue segments, const MxValue qk[2],
                       MxValue chosen, MxIndexLossAttr attr);
 
-/* mx_largest — the largest element of each row: f32 [..] of f32 [.., n], n at least 1. Has no
+/* mx_largest — the largest element of each row: f32 [..] from f32 [.., n], n at least 1. Has no
  * gradient. */
 MxValue mx_largest(MxTrace *t, MxValue x);
 
 typedef struct MxClipHeadsAttr {
     double threshold; /* above 0 */
-    int64_t n_root;   /* so many first elements of a head take the root of its share */
-    bool keeps_rest;  /* the others stay as they are, else they take the whole share */
+    int64_t n_root;   /* number of first elements of a head that are multiplied by the root of its
+                         factor */
+    bool keeps_rest;  /* the other elements are unchanged, otherwise they are multiplied by the
+                         factor */
 } MxClipHeadsAttr;
 
-/* mx_clip_heads — a kernel of queries or keys f32 [.., N, H] whose heads are made smaller where
- * their largest score, over all rows of tops f32 [.., N], is above the threshold: the share of head
- * n is min(1, threshold / (top + 1e-6)), and 1 where the top is not above 0. Source: Kimi K2 (2025)
- * 2.1; MaxText utils/qk_clip_utils.py @e591f30c. */
+/* mx_clip_heads — scales down heads of a kernel of queries or keys f32 [.., N, H] whose largest
+ * score, over all rows of tops f32 [.., N], is above the threshold: the factor of head n is min(1,
+ * threshold / (top + 1e-6)), and 1 if the top is not above 0. Source: Kimi K2 (2025) 2.1; MaxText
+ * utils/qk_clip_utils.py @e591f30c. */
 MxValue mx_clip_heads(MxTrace *t, MxValue w, MxValue tops, MxClipHeadsAttr attr);
 
 /* ---- the gated delta rule */
 
 typedef struct MxDeltaAttr {
-    bool carries; /* what is seen and remembered, from one segment to the next */
+    bool carries; /* state and inputs carry over from one segment to the next */
 } MxDeltaAttr;
 
-/* mx_conv — every channel by itself: y[t, d] = sum over j of w[j, d] x[t + 1 - W + j, d], of tokens
- * of t's segment alone unless it carries. x [B, T, D], w f32 [W, D], which is rounded to x's dtype;
- * segments i32 [B, T]. */
+/* mx_conv — a convolution of each channel: y[t, d] = sum over j of w[j, d] x[t + 1 - W + j, d],
+ * only over tokens of t's segment unless attr.carries. x [B, T, D], w f32 [W, D], which is rounded
+ * to x's dtype; segments i32 [B, T]. */
 MxValue mx_conv(MxTrace *t, MxValue x, MxValue w, MxValue segments, MxDeltaAttr attr);
 
 /* mx_decay — -exp(rate) log(1 + exp(x)). x f32 [.., N], rate f32 [N]. */
 MxValue mx_decay(MxTrace *t, MxValue x, MxValue rate);
 
-enum { MX_DELTA_CHUNK = 64 }; /* tokens that are taken together */
+enum { MX_DELTA_CHUNK = 64 }; /* tokens that are processed together */
 
-/* mx_delta — a memory S [H, W] of each head of values, zeros where a segment begins: token t makes
- * it S = exp(decay) S, then S += k ⊗ beta (v - S^T k), and reads o = S^T q. q, k [B, T, K, H], v
- * [B, T, N, W]; value head n has key head n / (N / K). decay f32 [B, T, N], at most 0; beta f32
- * [B, T, N]; segments i32 [B, T]. Tokens of segment 0 read zeros; if it carries, they change
- * nothing and read as others do. o [B, T, N, W]. In f32; work is linear in T. decay_beta are the
- * two. Source: Yang et al. 2024 (Gated Delta Networks); MaxText models/qwen3.py @e591f30c. */
+/* mx_delta — a state S [H, W] for each value head, zero at the beginning of a segment: token t
+ * updates it to S = exp(decay) S, then S += k ⊗ beta (v - S^T k), and reads o = S^T q. q, k [B, T,
+ * K, H], v [B, T, N, W]; value head n has key head n / (N / K). decay f32 [B, T, N], at most 0;
+ * beta f32 [B, T, N]; segments i32 [B, T]. Tokens of segment 0 read zeros; with attr.carries they
+ * change nothing and read like others. o [B, T, N, W]. In f32; the work is linear in T. decay_beta
+ * are these two inputs. Source: Yang et al. 2024 (Gated Delta Networks); MaxText models/qwen3.py
+ * @e591f30c. */
 MxValue mx_delta(MxTrace *t, const MxValue qkv[3], const MxValue decay_beta[2], MxValue segments,
                  MxDeltaAttr attr);
 
@@ -311,51 +312,53 @@ MxValue mx_delta(MxTrace *t, const MxValue qkv[3], const MxValue decay_beta[2], 
  a
  * sequence's n positions 0 .. n - 1 the last C, or all. */
 
-/* Where a piece [B, T] of some sequences belongs. */
+/* The position of a piece [B, T] of some sequences. */
 typedef struct MxCachePlace {
-    MxValue positions; /* i32 [B, T] of tokens; negative: padding, behind the piece's tokens */
-    MxValue counts;    /* i32 [B] positions that are kept of each sequence, this piece's included */
-    MxValue sequences; /* i32 [B] which of the S they are, each once */
+    MxValue
+        positions; /* i32 [B, T] positions of tokens; negative: padding, after the piece's tokens */
+    MxValue counts;    /* i32 [B] number of positions in the cache of each sequence, including this
+                          piece */
+    MxValue sequences; /* i32 [B] indices among the S sequences, each at most once */
 } MxCachePlace;
 
-/* mx_cache_write — the cache with rows [B, T, …] put into the slots of their positions; padding is
- * left out, of rows for one slot the last one counts. To be assigned to the cache's own variable.
- */
+/* mx_cache_write — the cache with rows [B, T, …] written to the slots of their positions; padding
+ * is ignored, of several rows for one slot the last one is kept. Assign it to the cache's own
+ * variable. */
 MxValue mx_cache_write(MxTrace *t, MxValue cache, MxValue rows, MxCachePlace place);
 
 /* mx_cache_attention — attention of queries q [B, T, N, H] over caches of keys k [S, C, K, H] and
- * values v [S, C, K, W]: o [B, T, N, W], as of mx_attention (of the attributes the part means
- * nothing); values are the first attr.value_width elements of v's rows, 0 = all, and v may be k.
- * Padding, and a query that sees no key, gets zeros. sinks f32 [N] as of mx_attention_sinks, or
- * MX_NONE; with attr.is_chosen it is what was chosen of C slots, i32 [B, T, ceil(C / 32)]; with
- * attr.block_size the blocks of the piece's tokens, i32 [B, T], as of mx_attention_blocks: those of
- * one block at neighbouring positions of the piece see each other. */
+ * values v [S, C, K, W]: o [B, T, N, W], as in mx_attention (attr's is_part is ignored); values are
+ * the first attr.value_width elements of v's rows, 0 = all, and v may be k. Padding, and queries
+ * without keys, get zeros. sinks f32 [N] as in mx_attention_sinks, or MX_NONE; with attr.is_chosen
+ * it is the chosen ones of C slots, i32 [B, T, ceil(C / 32)]; with attr.block_size the blocks of
+ * the piece's tokens, i32 [B, T], as in mx_attention_blocks: tokens of one block at neighbouring
+ * positions of the piece attend to each other. */
 MxValue mx_cache_attention(MxTrace *t, const MxValue qkv[3], MxCachePlace place, MxValue sinks,
                            MxAttentionAttr attr);
 
-/* mx_cache_index — mx_index of queries q [B, T, N, H] and w f32 [B, T, N] over a cache of keys
- * [S, C, 1, H] that holds all positions: i32 [B, T, ceil(C / 32)]. Padding has no key. */
+/* mx_cache_index — mx_index of queries q [B, T, N, H] and w f32 [B, T, N] over a cache of keys [S,
+ * C, 1, H] with all positions: i32 [B, T, ceil(C / 32)]. Padding gets no keys. */
 MxValue mx_cache_index(MxTrace *t, const MxValue qkw[3], MxCachePlace place, MxIndexAttr attr);
 
-/* mx_cache_conv — mx_conv of x that lies in a cache [S, C, D]: y [B, T, D] of the piece's tokens,
- * zeros of padding. w f32 [W, D]; C >= W + T - 1, or all positions. */
+/* mx_cache_conv — mx_conv of x in a cache [S, C, D]: y [B, T, D] for the piece's tokens, zeros for
+ * padding. w f32 [W, D]; C >= W + T - 1, or all positions. */
 MxValue mx_cache_conv(MxTrace *t, MxValue cache, MxValue w, MxCachePlace place);
 
-/* mx_cache_delta — mx_delta of pieces of sequences, whose memories are kept as f32 [S, 1, N, H, W]:
- * the memories behind the piece, to be assigned to their own variable, and (the value after it) o
- * [B, T, N, W], zeros of padding. A sequence whose piece begins with position 0 begins with zeros.
- */
+/* mx_cache_delta — mx_delta for pieces of sequences, whose states are stored as f32 [S, 1, N, H,
+ * W]: returns the states after the piece, to be assigned to their own variable, and, as the next
+ * value, o [B, T, N, W], zeros for padding. If a piece begins at position 0, the state is initially
+ * zero. */
 MxValue mx_cache_delta(MxTrace *t, MxValue memory, const MxValue qkv[3],
                        const MxValue decay_beta[2], MxCachePlace place);
 
 typedef struct MxHeadDotAttr {
     bool transposed;
-    int64_t first, width; /* elements of w's last dim that take part */
+    int64_t first, width; /* the elements of w's last dim that are used */
 } MxHeadDotAttr;
 
-/* mx_head_dot — a product of every head with its own part of a kernel w [C, N, E]: y[.., n, v] =
- * sum over c of x[.., n, c] w[c, n, first + v], v < width; transposed, y[.., n, c] = sum over s <
- * width of x[.., n, s] w[c, n, first + s]. Of x's dtype; sums are in f32. Has no gradient. */
+/* mx_head_dot — a product of every head with its part of a kernel w [C, N, E]: y[.., n, v] = sum
+ * over c of x[.., n, c] w[c, n, first + v], v < width; transposed, y[.., n, c] = sum over s < width
+ * of x[.., n, s] w[c, n, first + s]. In x's dtype; sums are in f32. Has no gradient. */
 MxValue mx_head_dot(MxTrace *t, MxValue x, MxValue w, MxHeadDotAttr attr);
 
 #endif
