@@ -1,4 +1,4 @@
-/* ops_update.h — ops that make parameters, and change them. */
+/* ops_update.h — ops that initialise parameters and update them. */
 #ifndef MX_OPS_UPDATE_H
 #define MX_OPS_UPDATE_H
 
@@ -6,7 +6,7 @@
 
 /* ---- state */
 
-/* MX_INIT_* of tree.h by number would make ops depend on trees; the distributions are the same. */
+/* The distributions of MX_INIT_* in tree.h; a separate enum, so that ops do not depend on trees. */
 typedef enum MxFill {
     MX_FILL_CONSTANT,
     MX_FILL_NORMAL,
@@ -21,35 +21,35 @@ typedef struct MxInitAttr {
     MxFill fill;
     double value; /* the constant, or the standard deviation */
     uint64_t seed, stream;
-    MxShape whole;              /* of which the array is a part; rank 0 = it is the whole */
-    int64_t start[MX_MAX_RANK]; /* where the part begins */
+    MxShape whole; /* shape of the array of which this is a part; rank 0 = this is the whole */
+    int64_t start[MX_MAX_RANK]; /* the beginning of the part */
 } MxInitAttr;
 
-/* mx_init — an array that depends on (seed, stream, element index) alone. Normals by Box–Muller;
- * the truncated ones lie within two deviations of the parent normal and have standard deviation
- * `value` themselves; so have the uniform ones, which lie within sqrt(3) `value` of 0. Log-uniform:
- * log(u value), u uniform in (0, 1). */
+/* mx_init — an array that depends only on (seed, stream, element index). Normal numbers by
+ * Box–Muller; truncated ones lie within two deviations of the parent normal and have standard
+ * deviation `value` themselves; so do uniform ones, which lie within sqrt(3) `value` of 0.
+ * Log-uniform: log(u value), u uniform in (0, 1). */
 MxValue mx_init(MxTrace *t, MxInitAttr attr);
 
-/* mx_sum_squares — of all elements of all inputs, summed in f64, as an f32 scalar. */
+/* mx_sum_squares — the sum of squares of all elements of all inputs, in f64, as an f32 scalar. */
 MxValue mx_sum_squares(MxTrace *t, const MxValue *x, int n);
 
 typedef struct MxClipFactorAttr {
     double threshold;
 } MxClipFactorAttr;
 
-/* mx_clip_factor — what gradients of that sum of squares are multiplied with: 1 if norm <
+/* mx_clip_factor — the clipping factor for gradients with this sum of squares: 1 if norm <
  * threshold, else threshold / norm. Source: MaxText utils/gradient_clipping
  * (optax.clip_by_global_norm). */
 MxValue mx_clip_factor(MxTrace *t, MxValue sum_squares, double threshold);
 
 /* Numbers of one update that change from step to step, in a variable f32 [MX_HYPER_COUNT]; t counts
- * updates from 1. Rules use those that they need. */
+ * updates from 1. Each rule uses those that it needs. */
 enum {
     MX_HYPER_LR,
-    MX_HYPER_B1, /* decay of the first moment, and 1 less that, made in double */
+    MX_HYPER_B1, /* decay of the first moment, and 1 minus that, computed in double */
     MX_HYPER_ONE_B1,
-    MX_HYPER_B2, /* of the second */
+    MX_HYPER_B2, /* decay of the second moment */
     MX_HYPER_ONE_B2,
     MX_HYPER_BIAS1, /* 1 - b1^t */
     MX_HYPER_BIAS2, /* 1 - b2^t */
@@ -57,9 +57,9 @@ enum {
     MX_HYPER_COUNT
 };
 
-/* Updates. p, g and moments have one shape, f32; a first moment mu is f32 or bf16. g is multiplied
- * with the f32 scalar `clip` first. New values may take over the buffers of the old. A bf16 mu is
- * rounded after the update was computed from it, and decays by b1 rounded to bf16 (JAX's weak
+/* Updates. p, g and moments have the same shape, f32; a first moment mu is f32 or bf16. g is first
+ * multiplied by the f32 scalar `clip`. New values may take over the buffers of the old ones. A bf16
+ * mu is rounded after the update was computed from it, and decays by b1 rounded to bf16 (JAX's weak
  * types). */
 
 typedef struct MxAdamwAttr {
@@ -89,9 +89,9 @@ typedef struct MxScheduleFreeAttr {
     double b1, eps, weight_decay;
 } MxScheduleFreeAttr;
 
-/* mx_schedule_free — from x g d nu, where z = x + d is what descends and x its average: nu = b2 nu
- * + (1-b2) g^2; z -= lr (g / (sqrt(nu/bias2) + eps) + weight_decay (x + (1-b1) d)), b1 the
- * attribute's; x += c (z - x), c the number ONE_B1. Outputs the new x, d and nu. Source:
+/* mx_schedule_free — from x g d nu, where z = x + d descends and x is its average: nu = b2 nu +
+ * (1-b2) g^2; z -= lr (g / (sqrt(nu/bias2) + eps) + weight_decay (x + (1-b1) d)), with b1 of the
+ * attributes; x += c (z - x), where c is the number ONE_B1. Outputs the new x, d and nu. Source:
  * optax.contrib.schedule_free_adamw; Defazio et al. 2024. */
 MxValue mx_schedule_free(MxTrace *t, const MxValue x_g_d_nu[4], MxValue hyper, MxValue clip,
                          MxScheduleFreeAttr attr);
@@ -117,14 +117,14 @@ MxValue mx_descend(MxTrace *t, MxValue p, MxValue u, MxValue hyper, MxDescendAtt
 /* ---- factored moments: arrays that lack a dim of another one. All f32. */
 
 typedef struct MxSumDimAttr {
-    int dim; /* MX_NONE = none is summed over */
+    int dim; /* MX_NONE = no dim is summed over */
     bool squares;
 } MxSumDimAttr;
 
-/* mx_sum_dim — the sum over one dim, which the result lacks, of elements or their squares. */
+/* mx_sum_dim — the sum of elements or their squares over one dim, which the result lacks. */
 MxValue mx_sum_dim(MxTrace *t, MxValue x, MxSumDimAttr attr);
 
-/* What a factor is made of. */
+/* How a factor is computed. */
 typedef enum MxFactor {
     MX_FACTOR_PLAIN,
     MX_FACTOR_INVERSE,
@@ -133,7 +133,7 @@ typedef enum MxFactor {
 } MxFactor;
 
 typedef struct MxTimesAttr {
-    int dim; /* that y lacks; MX_NONE = y has x's shape, or is a scalar */
+    int dim; /* dim that y lacks; MX_NONE = y has x's shape, or is a scalar */
     MxFactor factor;
 } MxTimesAttr;
 
@@ -141,24 +141,24 @@ typedef struct MxTimesAttr {
 MxValue mx_times(MxTrace *t, MxValue x, MxValue y, MxTimesAttr attr);
 
 typedef struct MxDecayedAttr {
-    bool is_second; /* decays as the second moment does, else as the first */
+    bool is_second; /* use the decay of the second moment, otherwise that of the first */
     double factor, plus;
 } MxDecayedAttr;
 
-/* mx_decayed — b v + (1-b) (factor x + plus), f32, of one shape; v may be bf16, and b is rounded as
- * v is then. */
+/* mx_decayed — b v + (1-b) (factor x + plus), f32, all of one shape; v may be bf16, and b is then
+ * rounded to bf16. */
 MxValue mx_decayed(MxTrace *t, MxValue v, MxValue x, MxValue hyper, MxDecayedAttr attr);
 
 typedef struct MxRmsStepAttr {
     int64_t count;    /* elements of the parameter */
     double threshold; /* largest root mean square of u; 0 = none */
-    bool scales;      /* with the parameter's, at least MX_LEAST_RMS */
+    bool scales;      /* multiply by the parameter's root mean square, at least MX_LEAST_RMS */
 } MxRmsStepAttr;
 #define MX_LEAST_RMS 1e-3
 
-/* mx_rms_step — what a direction u is multiplied with, of the sums of squares of u and the
- * parameter: lr max(rms p, 1e-3) / max(1, rms u / threshold), an f32 scalar. Source:
- * optax.clip_by_block_rms, scale_by_param_block_rms. */
+/* mx_rms_step — the factor of a direction u, from the sums of squares of u and the parameter: lr
+ * max(rms p, 1e-3) / max(1, rms u / threshold), an f32 scalar. Source: optax.clip_by_block_rms,
+ * scale_by_param_block_rms. */
 MxValue mx_rms_step(MxTrace *t, MxValue squares_u, MxValue squares_p, MxValue hyper,
                     MxRmsStepAttr attr);
 
@@ -167,10 +167,10 @@ typedef struct MxSpikeAttr {
 } MxSpikeAttr;
 
 /* mx_spike — 1 unless min(sqrt(squares), threshold) - limit[0] <= limit[1], then 0: an f32 scalar;
- * limit is f32 [2]. Not a number is a spike. */
+ * limit is f32 [2]. NaN is a spike. */
 MxValue mx_spike(MxTrace *t, MxValue squares, MxValue limit, double threshold);
 
-/* mx_select — x where the f32 scalar flag is 0, else y; both of one type. */
+/* mx_select — x if the f32 scalar flag is 0, else y; both have the same type. */
 MxValue mx_select(MxTrace *t, MxValue x, MxValue y, MxValue flag);
 
 #endif
