@@ -118,6 +118,8 @@ typedef struct MxConfig {
     const struct MxConfig
         *teacher; /* for distillation; only keys that describe a model are used. NULL = none */
 
+    struct MxDataMemory *data_memory; /* what was read of the data to find settings out; NULL =
+                                         nothing */
     MxStrs warnings; /* for the user, complete lines; the tool prints them with mx_warn */
     const MxConfigTrail *trail;
 } MxConfig;

@@ -84,6 +84,12 @@ typedef struct MxDataBlocks {
     bool shifts;      /* logits predict the next token, otherwise the token at their own position */
 } MxDataBlocks;
 
+/* Tokens of files that were read, for datasets opened later. A file is not read again if its path,
+ * size and time are unchanged and the later dataset's rows have room for all of its records. In the
+ * arena. */
+typedef struct MxDataMemory MxDataMemory;
+MxDataMemory *mx_data_memory_new(MxArena *arena);
+
 typedef struct MxDataConfig {
     const char *kind;   /* "synthetic", "text", "hf", "grain", "tfds" or "hdf5" */
     const char *format; /* hf: "json" or "text"; grain: "arrayrecord" or "tfrecord"; NULL = detected
@@ -115,21 +121,20 @@ typedef struct MxDataConfig {
     bool has_labels; /* with group: the reward is 1 if column "label" is true, else 0 */
     bool asks; /* with group: records are prompts whose responses are not generated yet: all rows of
                   the group have only the prompt, its last max_prompt_length tokens */
-    const char *
-        answer_column; /* with asks: another text column that every record must have; NULL = none */
-    bool reads_logprobs;  /* with group: read the log-probabilities with which responses were
-                             generated */
-    bool is_sft;          /* hf: the first record may have a prompt and a completion, or a
-                             conversation */
+    const char *answer_column; /* with asks: a column that every record has too; NULL = none */
+    bool reads_logprobs;       /* with group: read the log-probabilities with which responses were
+                                  generated */
+    bool is_sft;               /* hf: the first record may have a prompt and a completion, or a
+                                  conversation */
     bool completion_only; /* hf: prompts do not count, and of conversations only the assistant's
                              words do */
     const char *chat_template; /* for conversations: `named` of mx_chat_open … */
     const char *tokenizer_dir; /* … and `dir`; NULL = none */
-    const char
-        *token_cache; /* a folder in which tokens are cached by the content of files; NULL = none */
-    MxWhere chat_where; /* line of the setting with the template */
-    int64_t
-        n_threads; /* threads that tokenize, see mx_parallel; the result does not depend on them */
+    const char *token_cache;   /* folder for tokens, found by the content of files; NULL = none */
+    MxDataMemory *memory;      /* what this process has read before; NULL = nothing */
+    bool remembers;            /* add what is read to `memory` */
+    MxWhere chat_where;        /* line of the setting with the template */
+    int64_t n_threads;   /* that tokenize, see mx_parallel; the result does not depend on them */
     MxDataImages images; /* for kinds that read text, without packing; no encoder = none */
     MxDataBlocks blocks; /* not with pairs, groups or packing */
 } MxDataConfig;

@@ -49,19 +49,17 @@ bool mx_train_check(const MxConfig *config, MxComm *comm, int64_t n_rows, MxErro
  *   Errors: as mx_data_guess.
  * mx_train_found_both — with the config that the two make: rows that hold the longest record, a
  *   learning rate for weights that were trained before. model_dir NULL = there are none.
- *   data  begins as {0}, receives what was read of the data, for mx_train_found_steps; NULL = none
- *         is to be read.
- *   Errors: as mx_data_open.
- * mx_train_found_steps — with the config that all of these make: as many steps as the data has
- *   batches.
- * Test: tests/cli/finetune.sh. */
+ *   data  begins with a memory alone, receives what was read of the data, for mx_train_found_steps;
+ * NULL = none is to be read. Errors: as mx_data_open. mx_train_found_steps — with the config that
+ * all of these make: as many steps as the data has batches. Test: tests/cli/finetune.sh. */
 enum { MX_FOUND_KEYS = 3 };
 bool mx_train_found_model(MxText *out, const char *dir, const char *data, MxError *err);
 bool mx_train_found_data(MxText *out, const char *path, const char *overrides[MX_FOUND_KEYS],
                          MxError *err);
 typedef struct MxFoundData {
-    MxArena arena;          /* in which all of it lies; the caller releases it */
-    struct MxDataset *data; /* NULL = nothing was read */
+    MxArena arena;               /* in which all of it lies; the caller releases it */
+    struct MxDataset *data;      /* NULL = nothing was read */
+    struct MxDataMemory *memory; /* the caller's: what was read, for MxConfig.data_memory */
 } MxFoundData;
 bool mx_train_found_both(MxText *out, const MxConfig *config, const char *model_dir,
                          MxFoundData *data, MxError *err);

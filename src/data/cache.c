@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* Of what is kept and of how tokens are made: it changes when either does. */
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 typedef struct Header {
     char magic[8];
@@ -114,4 +114,59 @@ void cache_tell(const MxDataset *dataset, MxText *out) {
                 cache->n_found == 1 ? "" : "s", cache->dir);
     if (cache->n_made) mx_text_add(out, ", those of %d are now", cache->n_made);
     if (cache->n_damaged) mx_text_add(out, " (%d damaged)", cache->n_damaged);
+}
+
+/* ---- memory */
+
+typedef struct Remembered {
+    MxDataFile file;
+    struct timespec changed;
+    uint64_t settings;
+    MxBytes what;
+} Remembered;
+
+struct MxDataMemory {
+    MxArena *arena;
+    Remembered *item; /* [n] */
+    int n, cap;
+};
+
+MxDataMemory *mx_data_memory_new(MxArena *arena) {
+    MxDataMemory *memory = mx_new(arena, MxDataMemory);
+    *memory = (MxDataMemory){.arena = arena};
+    return memory;
+}
+
+void cache_remember(const MxDataset *dataset, MxDataFile file, uint64_t settings, MxBytes what) {
+    MxDataMemory *memory = dataset->config.memory;
+    struct stat st;
+    if (!memory || !dataset->config.remembers || stat(file.path, &st)) return;
+    if (memory->n == memory->cap) {
+        memory->cap = memory->cap ? 2 * memory->cap : 16;
+        memory->item = mx_arena_grow(memory->arena, memory->item, (size_t)memory->n,
+                                     (size_t)memory->cap, sizeof *memory->item);
+    }
+    Remembered *item = &memory->item[memory->n++];
+    *item = (Remembered){.file = file, .changed = st.st_mtim, .settings = settings};
+    item->file.path = mx_arena_strdup(memory->arena, file.path);
+    item->what = (MxBytes){mx_arena_alloc(memory->arena, what.size + 1), what.size};
+    if (what.size) memcpy(item->what.data, what.data, what.size);
+}
+
+bool cache_recall(const MxDataset *dataset, const char *path, uint64_t settings, MxDataFile *file,
+                  MxBytes *out) {
+    const MxDataMemory *memory = dataset->config.memory;
+    struct stat st;
+    if (!memory || stat(path, &st)) return false;
+    for (int i = 0; i < memory->n; i++) {
+        const Remembered *item = &memory->item[i];
+        if (strcmp(item->file.path, path) || item->settings != settings ||
+            item->file.bytes != st.st_size || item->changed.tv_sec != st.st_mtim.tv_sec ||
+            item->changed.tv_nsec != st.st_mtim.tv_nsec)
+            continue;
+        *file = item->file;
+        *out = item->what;
+        return true;
+    }
+    return false;
 }

@@ -66,10 +66,9 @@ static void read_document(void *jobs, int i) {
 static bool open_cache(MxDataset *dataset, MxError *err) {
     MxArena scratch = {.name = "settings"};
     const MxTokenizer *t = dataset->config.tokenizer;
-    bool ok = cache_open(dataset,
-                         mx_arena_printf(&scratch, "text %s %016llx", mx_tokenizer_type(t),
-                                         (unsigned long long)mx_tokenizer_hash(t)),
-                         err);
+    const char *settings = mx_arena_printf(&scratch, "text %s %016llx", mx_tokenizer_type(t),
+                                           (unsigned long long)mx_tokenizer_hash(t));
+    bool ok = cache_open(dataset, settings, err);
     mx_arena_release(&scratch);
     return ok;
 }
@@ -90,10 +89,12 @@ static bool keep_document(MxDataset *dataset, uint64_t key, MxTokens tokens, MxE
 static void find_document(MxArena *arena, MxDataset *dataset, Job *job) {
     MxBytes kept;
     job->ok = true;
-    if (!dataset->cache.dir) return;
-    job->ok = data_hash_whole(job->path, &job->file, &job->err);
-    job->key = cache_key(dataset, &job->file, "");
-    job->is_kept = job->ok && cache_find(arena, dataset, job->key, &kept);
+    job->is_kept = cache_recall(dataset, job->path, dataset->cache.settings, &job->file, &kept);
+    if (!job->is_kept && dataset->cache.dir) {
+        job->ok = data_hash_whole(job->path, &job->file, &job->err);
+        job->key = cache_key(dataset, &job->file, "");
+        job->is_kept = job->ok && cache_find(arena, dataset, job->key, &kept);
+    }
     if (job->is_kept)
         job->tokens =
             (MxTokens){(int32_t *)(void *)kept.data, (int64_t)(kept.size / sizeof(int32_t))};
@@ -125,6 +126,8 @@ static bool finish_document(MxArena *arena, MxDataset *dataset, Corpus *corpus, 
     if (dataset->cache.dir && !job->is_kept && !keep_document(dataset, job->key, tokens, err))
         return false;
     data_add_file(arena, dataset, job->file);
+    cache_remember(dataset, job->file, dataset->cache.settings,
+                   (MxBytes){(uint8_t *)(void *)tokens.ids, (size_t)tokens.n * sizeof *tokens.ids});
     if (!tokens.n) return true;
     if (!job->is_kept) {
         tokens.ids = mx_new_n(arena, int32_t, tokens.n);

@@ -46,9 +46,10 @@ typedef struct Share {
 /* What is counted while records are read. */
 typedef struct Tally {
     int64_t n_tokens, n_counted, n_cut_prompts,
-        n_cut;           /* cut: answers and rejected, or whole documents */
-    int64_t n_longest;   /* tokens of the longest one before it was cut */
-    LeftOut empty, mute; /* no text; no token to learn from */
+        n_cut;                                  /* cut: answers and rejected, or whole documents */
+    int64_t n_longest;                          /* tokens of the longest one before it was cut */
+    int64_t n_longest_prompt, n_longest_answer; /* and of these by themselves */
+    LeftOut empty, mute;                        /* no text; no token to learn from */
 } Tally;
 
 typedef struct Records {
@@ -62,7 +63,8 @@ typedef struct Records {
     bool is_narrow;     /* ids are uint16 */
     RowPacking packing; /* with packing; n_rows 0 = a row is a record */
     Tally tally;
-    Share *share; /* [n_shares] of a mixture, else none */
+    uint64_t settings; /* by which files are remembered; 0 = they are not */
+    Share *share;      /* [n_shares] of a mixture, else none */
     int n_shares;
     MxWhere group_begins; /* the first record of the present group */
     const char *found;    /* the columns of the first record */

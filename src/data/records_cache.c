@@ -12,7 +12,7 @@ typedef struct KeptPlace {
 
 typedef struct KeptHead {
     int64_t n, n_ids, n_turns; /* records, ids and turns of all of them */
-    int64_t n_cut_prompts, n_cut, n_longest;
+    int64_t n_cut_prompts, n_cut, n_longest, n_longest_prompt, n_longest_answer;
     KeptPlace empty, mute;
     int64_t text_bytes; /* texts, each with a 0: places, columns found, names of columns */
 } KeptHead;
@@ -23,42 +23,61 @@ typedef struct KeptRecord {
 
 /* ---- what the result depends on */
 
+/* Of what a file was made into: all but what rows have room for. */
+static void add_settings(const Records *records, const MxChat *chat, MxText *out) {
+    const MxDataConfig *c = &records->dataset->config;
+    const MxTokenizer *t = c->tokenizer;
+    mx_text_add(out, "%s %016llx %d %d %d %d %d %d %d %d %d %016llx", mx_tokenizer_type(t),
+                (unsigned long long)mx_tokenizer_hash(t), mx_tokenizer_vocab(t),
+                mx_tokenizer_bos(t), mx_tokenizer_eos(t), records->is_narrow, c->pairs, c->is_sft,
+                c->completion_only, c->omits_bos, c->omits_eos,
+                (unsigned long long)(chat ? mx_chat_hash(chat) : 0));
+    for (int i = 0; i < c->n_columns; i++) mx_text_add(out, " \"%s\"", c->columns[i]);
+}
+
+/* Images, rewards and questions are more than tokens. */
+static bool has_memory(const MxDataConfig *c) {
+    return c->memory && !c->images.vision.images && !c->group && !c->asks;
+}
+
 bool records_cache_open(Records *records, MxError *err) {
     MxDataset *dataset = records->dataset;
     const MxDataConfig *c = &dataset->config;
-    const MxTokenizer *t = c->tokenizer;
     MxText text;
     MxChat *chat = NULL;
     MxError none = {0};
     mx_text_init(&text, records->arena);
-    if (!c->token_cache) return true;
+    if (!c->token_cache && !has_memory(c)) return true;
     if (c->is_sft || c->pairs) /* whether there are conversations the first record will tell */
         mx_chat_open(records->arena, c->chat_template, c->tokenizer_dir, c->chat_where, &chat,
                      &none);
     mx_error_release(&none);
-    mx_text_add(&text, "%s %016llx %d %d %d %d %d %d %d %d %d %lld %lld %016llx", //
-                mx_tokenizer_type(t), (unsigned long long)mx_tokenizer_hash(t),
-                mx_tokenizer_vocab(t), mx_tokenizer_bos(t), mx_tokenizer_eos(t), records->is_narrow,
-                c->pairs, c->is_sft, c->completion_only, c->omits_bos, c->omits_eos,
-                (long long)c->length, (long long)c->max_prompt_length,
-                (unsigned long long)(chat ? mx_chat_hash(chat) : 0));
-    for (int i = 0; i < c->n_columns; i++) mx_text_add(&text, " \"%s\"", c->columns[i]);
-    if (!chat || !mx_chat_has_clock(chat)) return cache_open(dataset, text.data, err);
+    bool has_clock = chat && mx_chat_has_clock(chat);
+    add_settings(records, chat, &text);
+    if (has_memory(c) && !has_clock) records->settings = mx_hash64(text.data, text.len);
+    if (!c->token_cache) return true;
+    mx_text_add(&text, " %lld %lld", (long long)c->length, (long long)c->max_prompt_length);
+    if (!has_clock) return cache_open(dataset, text.data, err);
     mx_warn("token_cache: nothing is kept, as the chat template may tell the date");
     return true;
 }
 
 /* Format and columns, by which a record is read. */
-static uint64_t key_of(MxArena *arena, const Records *records, const char *path,
-                       const MxDataFile *file) {
-    MxDataset *dataset = records->dataset;
+static const char *tell_format(MxArena *arena, const Records *records, const char *path) {
+    const MxDataset *dataset = records->dataset;
     const FormatChoice *choice = dataset->kind->choice(&dataset->config, path);
     MxText more;
     mx_text_init(&more, arena);
     mx_text_add(&more, "%s%s", choice->wants, records->columns.talks ? " (talks)" : "");
     for (int i = 0; i < records->columns.n; i++)
         mx_text_add(&more, " \"%s\"", records->columns.name[i]);
-    return cache_key(dataset, file, more.data);
+    return more.data;
+}
+
+static void raise_longest(Tally *to, int64_t whole, int64_t prompt, int64_t answer) {
+    if (whole > to->n_longest) to->n_longest = whole;
+    if (prompt > to->n_longest_prompt) to->n_longest_prompt = prompt;
+    if (answer > to->n_longest_answer) to->n_longest_answer = answer;
 }
 
 /* ---- out of the cache */
@@ -127,7 +146,7 @@ static bool take(Records *records, MxBytes kept, const char *path, MxError *err)
     bool was_known = records->columns.n > 0;
     tally->n_cut_prompts += head->n_cut_prompts;
     tally->n_cut += head->n_cut;
-    if (head->n_longest > tally->n_longest) tally->n_longest = head->n_longest;
+    raise_longest(tally, head->n_longest, head->n_longest_prompt, head->n_longest_answer);
     take_left_out(records, &tally->empty, &head->empty, path, &texts);
     take_left_out(records, &tally->mute, &head->mute, path, &texts);
     take_columns(records, &texts);
@@ -159,6 +178,8 @@ static void put(MxText *out, const Records *records, int64_t first, const char *
                      .n_cut_prompts = tally->n_cut_prompts,
                      .n_cut = tally->n_cut,
                      .n_longest = tally->n_longest,
+                     .n_longest_prompt = tally->n_longest_prompt,
+                     .n_longest_answer = tally->n_longest_answer,
                      .empty = place_of(&tally->empty),
                      .mute = place_of(&tally->mute)};
     mx_text_addn(out, (const char *)&head, sizeof head);
@@ -202,12 +223,28 @@ static void add_tally(Tally *to, const Tally *more) {
     to->n_counted += more->n_counted;
     to->n_cut_prompts += more->n_cut_prompts;
     to->n_cut += more->n_cut;
-    if (more->n_longest > to->n_longest) to->n_longest = more->n_longest;
+    raise_longest(to, more->n_longest, more->n_longest_prompt, more->n_longest_answer);
     add_left_out(&to->empty, &more->empty);
     add_left_out(&to->mute, &more->mute);
 }
 
-static bool make(Records *records, const char *path, uint64_t key, MxError *err) {
+/* What is kept of a file, or where it is to be kept. */
+typedef struct Kept {
+    bool is_there, to_cache, to_memory;
+    uint64_t key, settings; /* in the cache, in memory */
+    MxDataFile file;
+    MxBytes bytes;
+} Kept;
+
+static bool keep(const Records *records, const Kept *kept, MxText *text, MxError *err) {
+    MxDataset *dataset = records->dataset;
+    MxBytes what = {(uint8_t *)text->data + CACHE_HEADER_BYTES, text->len - CACHE_HEADER_BYTES};
+    if (kept->to_memory)
+        cache_remember(dataset, dataset->files[dataset->n_files - 1], kept->settings, what);
+    return !kept->to_cache || cache_keep(dataset, kept->key, text, err);
+}
+
+static bool make(Records *records, const char *path, const Kept *kept, MxError *err) {
     MxArena scratch = {.name = "what is kept"};
     MxText text;
     Tally before = records->tally;
@@ -218,7 +255,7 @@ static bool make(Records *records, const char *path, uint64_t key, MxError *err)
         mx_text_init(&text, &scratch);
         cache_begin(&text);
         put(&text, records, first, path);
-        ok = cache_keep(records->dataset, key, &text, err);
+        ok = keep(records, kept, &text, err);
     }
     add_tally(&before, &records->tally);
     records->tally = before;
@@ -226,17 +263,42 @@ static bool make(Records *records, const char *path, uint64_t key, MxError *err)
     return ok;
 }
 
-bool records_read_kept(Records *records, const char *path, MxError *err) {
+/* Whether none of a file's records was cut, and none would be cut now. */
+static bool fits(const MxDataConfig *c, const KeptHead *head) {
+    int64_t prompt = c->max_prompt_length, answer = c->length - prompt;
+    if (head->n_cut || head->n_cut_prompts) return false;
+    return c->pairs ? head->n_longest_prompt <= prompt && head->n_longest_answer <= answer
+                    : head->n_longest <= c->length;
+}
+
+/* In memory, else in the cache. */
+static bool find(Records *records, const char *path, Kept *out, MxError *err) {
     MxArena scratch = {.name = "key"};
     MxDataset *dataset = records->dataset;
-    MxDataFile file;
-    MxBytes kept;
-    if (!dataset->cache.dir) return records_read(records, path, err);
-    if (!data_hash_whole(path, &file, err)) return false;
-    uint64_t key = key_of(&scratch, records, path, &file);
-    bool is_kept = cache_find(records->arena, dataset, key, &kept);
-    bool ok = is_kept ? take(records, kept, path, err) : make(records, path, key, err);
-    if (ok && is_kept) data_add_file(records->arena, dataset, file);
+    const MxDataConfig *c = &dataset->config;
+    const char *format = tell_format(&scratch, records, path);
+    bool has_memory = records->settings, ok = true;
+    *out = (Kept){.to_cache = dataset->cache.dir, .to_memory = has_memory && c->remembers};
+    out->settings = records->settings ^ mx_hash64(format, strlen(format));
+    out->is_there = has_memory &&
+                    cache_recall(dataset, path, out->settings, &out->file, &out->bytes) &&
+                    fits(c, (const KeptHead *)(const void *)out->bytes.data);
+    if (!out->is_there && out->to_cache) {
+        ok = data_hash_whole(path, &out->file, err);
+        out->key = ok ? cache_key(dataset, &out->file, format) : 0;
+        out->is_there = ok && cache_find(records->arena, dataset, out->key, &out->bytes);
+    }
     mx_arena_release(&scratch);
     return ok;
+}
+
+bool records_read_kept(Records *records, const char *path, MxError *err) {
+    Kept kept;
+    if (!find(records, path, &kept, err)) return false;
+    if (!kept.is_there && !kept.to_cache && !kept.to_memory)
+        return records_read(records, path, err);
+    if (!kept.is_there) return make(records, path, &kept, err);
+    if (!take(records, kept.bytes, path, err)) return false;
+    data_add_file(records->arena, records->dataset, kept.file);
+    return true;
 }

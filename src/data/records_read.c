@@ -67,11 +67,18 @@ static bool cut(MxTokens *piece, int64_t n, bool keeps_last) {
     return true;
 }
 
+static void raise_to(int64_t *most, int64_t n) {
+    if (n > *most) *most = n;
+}
+
 static void cut_pieces(Records *records, MxTokens piece[PIECES]) {
     const MxDataConfig *config = &records->dataset->config;
-    int64_t *longest = &records->tally.n_longest;
-    for (int i = ANSWER; i < PIECES; i++)
-        if (piece[PROMPT].n + piece[i].n > *longest) *longest = piece[PROMPT].n + piece[i].n;
+    Tally *tally = &records->tally;
+    raise_to(&tally->n_longest_prompt, piece[PROMPT].n);
+    for (int i = ANSWER; i < PIECES; i++) {
+        raise_to(&tally->n_longest, piece[PROMPT].n + piece[i].n);
+        raise_to(&tally->n_longest_answer, piece[i].n);
+    }
     if (config->asks) {
         records->tally.n_cut_prompts += cut(&piece[PROMPT], config->max_prompt_length, true);
         return;

@@ -2,6 +2,7 @@
  * added below those of config files and printed. */
 #include "mxtrain.h"
 
+#include <mx/data.h>
 #include <mx/train.h>
 
 /* What the two words name, and what was found out. */
@@ -87,7 +88,7 @@ static bool load(CommandLine *line, MxArena *arena, const Given *given, MxConfig
 static bool find_both(CommandLine *line, MxArena *arena, Given *given, MxConfig **config,
                       MxError *err) {
     MxText text, steps;
-    MxFoundData data = {.arena = {.name = "found data"}};
+    MxFoundData data = {.arena = {.name = "found data"}, .memory = mx_data_memory_new(arena)};
     mx_text_init(&text, arena);
     mx_text_init(&steps, arena);
     bool ok = load(line, arena, given, config, err) &&
@@ -97,7 +98,9 @@ static bool find_both(CommandLine *line, MxArena *arena, Given *given, MxConfig 
     if (ok) mx_train_found_steps(&steps, *config, &data);
     if (steps.len) add_found(given, "the length of the data", &steps);
     mx_arena_release(&data.arena);
-    return ok && (!steps.len || load(line, arena, given, config, err));
+    ok = ok && (!steps.len || load(line, arena, given, config, err));
+    if (ok) (*config)->data_memory = data.memory;
+    return ok;
 }
 
 bool mxtrain_config(CommandLine *line, MxArena *arena, MxConfig **out, MxError *err) {

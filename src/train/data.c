@@ -115,6 +115,7 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
     config.blocks = blocks_of(c);
     config.chat_template = c->chat_template_path;
     config.token_cache = c->token_cache;
+    config.memory = c->data_memory;
     config.n_threads = c->num_threads;
     config.chat_where = mx_config_where(c, MX_KEY_chat_template_path);
     if (keys && (!is_eval || mx_config_names_eval(c))) config.path = *files_of(c, keys, is_eval);

@@ -106,6 +106,8 @@ static bool read_data(const MxConfig *c, int64_t most, MxFoundData *out, MxError
     config.length = most;
     config.rows = 1;
     config.packing = false;
+    config.memory = out->memory;
+    config.remembers = true;
     config.max_prompt_length = most / 2;
     return mx_data_open(&out->arena, &config, &out->data, err);
 }

@@ -3,6 +3,9 @@
  * noticed. */
 #include "data_test.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 static const char texts[] = "{\"text\":\"one\"}\n{\"other\":1}\n{\"text\":\"two and more\"}\n{}\n";
 static const char answers[] =
     "{\"prompt\":\"a\",\"completion\":\"bcd\"}\n"
@@ -171,6 +174,55 @@ START_TEST(bad_files_are_not_kept) {
 }
 END_TEST
 
+/* ---- in memory */
+
+/* Other bytes in a file that looks as it did: who gives what was there has not read it again. */
+static void replace_unseen(const char *path) {
+    MxBytes bytes;
+    struct stat st;
+    ck_assert(!stat(path, &st) && mx_file_read(&arena, path, 1 << 20, &bytes, &err));
+    memset(bytes.data, '!', bytes.size);
+    ck_assert(mx_file_write(path, bytes.data, bytes.size, &err));
+    ck_assert(!utimensat(AT_FDCWD, path, (struct timespec[]){st.st_atim, st.st_mtim}, 0));
+}
+
+/* As rows are laid out that are to hold the longest record, whatever that is. */
+static void remember(MxDataConfig *config) {
+    config->memory = mx_data_memory_new(&arena);
+    MxDataConfig first = *config;
+    first.length = 512;
+    first.max_prompt_length = 256;
+    first.remembers = true;
+    first.packing = false;
+    open_data(first);
+}
+
+START_TEST(what_is_remembered_is_not_read_again) {
+    char *path = put("data", forms[_i].text);
+    MxDataConfig config = config_of(_i, path);
+    if (strcmp(forms[_i].kind, "text") != 0) config.length = 100 + config.length;
+    config.max_prompt_length = config.length / 2;
+    MxDataset *plain = open_data(config);
+    remember(&config);
+    replace_unseen(path);
+    ck_same(open_data(config), plain, &config);
+}
+END_TEST
+
+/* Another file, or rows that are too short for its records. */
+START_TEST(what_may_differ_is_read_again) {
+    char *path = put("data", answers);
+    MxDataConfig config = config_of(3, path); /* a prompt that is cut */
+    MxDataset *plain = open_data(config);
+    remember(&config);
+    ck_same(open_data(config), plain, &config);
+    put("data", "{\"prompt\":\"another\",\"completion\":\"file\"}\n");
+    ck_assert(tells(open_data(config), " 1 documents "));
+    config.omits_eos = true;
+    ck_assert(tells(open_data(config), " 1 documents "));
+}
+END_TEST
+
 Suite *cache_suite(void) {
     Suite *suite = suite_create("data: kept tokens");
     TCase *tests = tcase_create("kept");
@@ -180,6 +232,8 @@ Suite *cache_suite(void) {
     tcase_add_test(tests, others_are_made);
     tcase_add_loop_test(tests, damage_is_noticed, 0, MX_COUNT(damages));
     tcase_add_test(tests, bad_files_are_not_kept);
+    tcase_add_loop_test(tests, what_is_remembered_is_not_read_again, 0, MX_COUNT(forms));
+    tcase_add_test(tests, what_may_differ_is_read_again);
     suite_add_tcase(suite, tests);
     return suite;
 }
