@@ -1,6 +1,8 @@
 /* http.c — fuzz target for what a server hears: bytes that a client sends, in pieces that end where
- * the input has a zero byte. A worker answers what is asked for with what was asked. Whatever
- * comes, the server goes on: the next client is told that it is well. */
+ * the input has a zero byte. If its last byte is 0xff, the client resets the connection then, else
+ * it waits. What is asked for is answered at once or by another thread, when the request rests and
+ * perhaps nobody waits for it any more. Whatever comes, the server goes on: the next client is told
+ * that it is well. */
 #include "serve/internal.h"
 
 #include <netinet/in.h>
@@ -22,14 +24,51 @@ static void need(bool holds) {
     if (!holds) abort();
 }
 
-bool __wrap_serve_submit(void *server, Job *job) {
+static void reply(Job *job, bool streams) {
     const char answer[] = "{\"heard\":true}";
-    (void)server;
-    if (job->body.len % 3 == 2) return false; /* too many wait */
-    bool streams = job->body.len % 3;
     http_begin(job, 200, streams);
-    for (int i = 0; i <= streams; i++) http_write(job, answer, strlen(answer));
+    for (int i = 0; i <= streams && !http_is_gone(job); i++)
+        http_write(job, answer, strlen(answer));
     http_end(job);
+}
+
+/* ---- the worker */
+
+enum { MOST_JOBS = 16 };
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t has_more;
+    Job *job[MOST_JOBS];
+    int n;
+} queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .has_more = PTHREAD_COND_INITIALIZER};
+
+static void *work(void *none) {
+    for (;;) {
+        pthread_mutex_lock(&queue.lock);
+        while (!queue.n) pthread_cond_wait(&queue.has_more, &queue.lock);
+        Job *job = queue.job[--queue.n];
+        pthread_mutex_unlock(&queue.lock);
+        reply(job, job->body.len % 2);
+    }
+    return none;
+}
+
+static bool enqueue(Job *job) {
+    pthread_mutex_lock(&queue.lock);
+    bool has_room = queue.n < MOST_JOBS;
+    if (has_room) queue.job[queue.n++] = job;
+    pthread_cond_signal(&queue.has_more);
+    pthread_mutex_unlock(&queue.lock);
+    return has_room;
+}
+
+bool __wrap_serve_submit(void *server, Job *job) {
+    size_t way = job->body.len % 6;
+    (void)server;
+    if (way == 2) return false; /* too many wait */
+    if (way > 2) return enqueue(job);
+    reply(job, way);
     return true;
 }
 
@@ -90,6 +129,12 @@ static void tell(const uint8_t *data, size_t size) {
         send_all(fd, data + at, n);
         at += n + 1;
     }
+    if (size && data[size - 1] == 0xff) {
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
+        close(fd);
+        is_well();
+        return;
+    }
     shutdown(fd, SHUT_WR);
     is_well(); /* by then what was asked has an answer, if it gets one */
     ssize_t n = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
@@ -104,6 +149,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *url;
     if (size > LARGEST) return 0;
     if (!http) {
+        pthread_t worker;
+        need(!mx_thread_start(&worker, work, NULL));
         need(http_open(&arena, "127.0.0.1:0", HTTP_LARGEST_BODY, NULL, &http, &url, &err));
         const char *colon = strrchr(url, ':');
         port = (int)strtol(colon + 1, NULL, 10);

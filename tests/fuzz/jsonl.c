@@ -33,6 +33,7 @@ static MxDataConfig config_of(uint8_t bits, const char *path, const MxTokenizer 
     config.pairs = (MxDataPairs)(bits & 3);
     if ((bits & 3) == 3) config.pairs = MX_DATA_NO_PAIRS;
     config.is_sft = !config.pairs && (bits & 3);
+    if (config.pairs == MX_DATA_PAIRS_MAXTEXT) config.packing = false; /* configs refuse both */
     config.n_columns = !(bits & 64) ? 0 : config.pairs ? 3 : config.is_sft ? 2 : 1;
     return config;
 }
