@@ -52,9 +52,11 @@ int mx_comm_rank(const MxComm *comm);
 int mx_comm_size(const MxComm *comm);
 
 /* All ranks must call these together. mx_comm_max — the maximum of all ranks' numbers.
- * mx_comm_broadcast — copies rank 0's bytes to all. mx_comm_gather — copies every rank's bytes to
- * rank 0, in the order of the ranks; recv is NULL on other ranks; counts [ranks]. */
+ * mx_comm_share — copies every rank's bytes to all, in the order of the ranks. mx_comm_broadcast —
+ * copies rank 0's bytes to all. mx_comm_gather — copies every rank's bytes to rank 0, in the order
+ * of the ranks; recv is NULL on other ranks; counts [ranks]. */
 int64_t mx_comm_max(MxComm *comm, int64_t x);
+void mx_comm_share(MxComm *comm, const void *own, void *all, size_t bytes);
 void mx_comm_broadcast(MxComm *comm, void *data, size_t bytes);
 void mx_comm_gather(MxComm *comm, const void *send, void *recv, const int64_t *counts);
 
@@ -87,9 +89,11 @@ void mx_exchange_receive(MxExchange *exchange, void *recv, size_t bytes);
 void mx_exchange_broadcast(MxExchange *exchange, const char *what, void *data, size_t bytes);
 void mx_exchange_finish(MxExchange *exchange);
 
-/* Exchanges of this rank's collective ops, and bytes sent to others, since the start. */
+/* Exchanges of this rank's collective ops and bytes sent to others since the start, and the seconds
+ * it waited for others in any call. */
 typedef struct MxCommCount {
     uint64_t calls, bytes;
+    double waited_s;
 } MxCommCount;
 MxCommCount mx_comm_count(const MxComm *comm);
 /* mx_comm_progress — see mx_device_progress. */

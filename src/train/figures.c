@@ -1,6 +1,8 @@
 /* figures.c — the metrics of a step and an evaluation, with MaxText's names and in its order. */
 #include "loop.h"
 
+#include <math.h>
+
 /* MaxText's of every run: 0 unless the loss has them. */
 static const char *const usual[] = {"learning/moe_lb_loss", "learning/indexer_loss",
                                     "learning/mtp_loss"};
@@ -41,6 +43,10 @@ void loop_collect(const Loop *l, Metrics *m, MxLoss loss, MxUpdate update, doubl
     metrics_add(m, "perf/per_device_tflops_per_sec", tflops / seconds);
     metrics_add(m, "perf/per_device_tokens", tokens);
     metrics_add(m, "perf/per_device_tokens_per_sec", tokens / seconds);
+    if (l->paces.n == 1) return;
+    bool is_known = !isnan(l->paces.slowdown);
+    metrics_add(m, "perf/slowest_rank", is_known ? (double)l->paces.slowest : (double)NAN);
+    metrics_add(m, "perf/slowest_rank_slowdown", l->paces.slowdown);
 }
 
 void loop_collect_eval(const Loop *l, Metrics *m, const MxEvaluation *sums, double seconds) {

@@ -10,7 +10,7 @@
 
 /* After this all ranks know what one of them was asked for. */
 static void hear(Loop *l) {
-    Wish wish = signals_hear(l->comm);
+    Wish wish = signals_hear(paces_share(&l->paces, signals_wish()));
     if (!l->stop_signal) l->stop_signal = wish.stop;
     l->save_is_asked = l->save_is_asked || wish.saves;
 }
@@ -132,6 +132,7 @@ static bool train_step(Loop *l, const MxBatch *batch, MxError *err) {
                        .max_logit = NAN};
     if (loss_is_fine) update = mx_train_update(l->state);
     double seconds = mx_clock_s() - start;
+    paces_end(&l->paces);
     loop_collect(l, &m, loss, update, seconds);
     console_step(&l->console, l->step, &m);
     if (update.was_left_out)
@@ -172,6 +173,7 @@ static bool make_step(Loop *l, const MxBatch *batch, double start, MxError *err)
     if (console_eval_is_due(&l->console, l->step) && !evaluate(l, err)) return false;
     if (!sample_if_due(l, err)) return false;
     if (is_stopped(l)) l->stop_reason = signals_reason(l->stop_signal);
+    paces_judge(&l->paces);
     return save_if_due(l, err);
 }
 
@@ -186,6 +188,7 @@ static bool run_steps(Loop *l, MxError *err) {
     for (l->step = l->start; l->step < c->steps && !l->stop_reason; l->step++) {
         tracer_before_step(&l->tracer, l->step);
         double start = mx_clock_s();
+        paces_begin(&l->paces);
         MxDataStatus status = next_batch(l, &batch, err);
         if (status == MX_DATA_ERROR) return false;
         if (status == MX_DATA_END) break;

@@ -8,6 +8,7 @@
 #include "data.h"
 #include "exams.h"
 #include "internal.h"
+#include "paces.h"
 #include "rollouts.h"
 #include "samples.h"
 #include "trace.h"
@@ -19,6 +20,7 @@ typedef struct Loop {
     bool only_evaluates;
     int stop_signal;    /* that some rank got and all have agreed on, 0 = none */
     bool save_is_asked; /* the same, of a save */
+    Paces paces;
     MxTrainState *state;
     TrainData data;
     MxBatchPart train_part, eval_part; /* what this rank needs of every batch */

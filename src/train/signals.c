@@ -93,8 +93,11 @@ void signals_begin(void) {
     is_starting = 0;
 }
 
-Wish signals_hear(MxComm *comm) {
-    int64_t most = mx_comm_max(comm, 2 * (int64_t)stop_signal + save_is_asked);
+int64_t signals_wish(void) {
+    return 2 * (int64_t)stop_signal + save_is_asked;
+}
+
+Wish signals_hear(int64_t most) {
     if (most % 2) save_is_asked = 0;
     return (Wish){.stop = (int)(most / 2), .saves = most % 2 != 0};
 }

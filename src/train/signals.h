@@ -19,8 +19,10 @@ void signals_catch(const MxComm *comm);
 /* signals_begin — from here on there is. */
 void signals_begin(void);
 
-/* signals_hear — what this rank or another was asked for since the last call; all call it. */
-Wish signals_hear(MxComm *comm);
+/* signals_wish — what this rank was asked for, as a number; the largest of all ranks' counts.
+ * signals_hear — what that says. */
+int64_t signals_wish(void);
+Wish signals_hear(int64_t most);
 /* signals_reason — "received SIGTERM". */
 const char *signals_reason(int number);
 

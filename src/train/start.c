@@ -245,6 +245,7 @@ static bool build(Loop *l, MxError *err) {
                             : mx_train_state_open_on)(&l->arena, c, l->comm, &l->state, err))
         return false;
     console_open(&l->arena, c, n_steps(l), &l->console);
+    paces_open(&l->arena, l->comm, &l->paces);
     l->tracer = (Tracer){.config = c, .comm = l->comm};
     log_plan(l);
     return checkpoints_restore(l->checkpoints, l->state, err);

@@ -31,8 +31,10 @@ is 'no warning on the way' "$(grep -c 'warning' "$work/log")" 0
 # both NAME WANTED GOT — two lists, a word a line, that should be the same
 both() { is "$1" "$(diff "$2" "$3")" ''; }
 if command -v python3 >/dev/null; then
-    counts=$(python3 tests/docs/messages.py docs/ERRORS.md | tee /dev/stderr | tail -n 1)
-    is 'messages of docs/ERRORS.md that no source has' "${counts##*, }" '0 failed'
+    for page in docs/ERRORS.md docs/RANKS.md; do
+        counts=$(python3 tests/docs/messages.py $page | tee /dev/stderr | tail -n 1)
+        is "messages of $page that no source has" "${counts##*, }" '0 failed'
+    done
     printf '```message\nno files at "…": wanted a fish\n```\n' >"$work/page.md"
     is 'a message that is nowhere' "$(python3 tests/docs/messages.py "$work/page.md" | tail -n 1)" '0 passed, 1 failed'
 fi

@@ -287,7 +287,7 @@ static bool is_comparable(const Variant *v, int step) {
 
 static MxCommCount sent_since(MxCommCount before) {
     MxCommCount now = mx_comm_count(comm);
-    return (MxCommCount){now.calls - before.calls, now.bytes - before.bytes};
+    return (MxCommCount){.calls = now.calls - before.calls, .bytes = now.bytes - before.bytes};
 }
 
 static void see_gradient(Seen *seen, const MxTrainState *s, const RecordList *whole) {
@@ -315,7 +315,8 @@ static Seen train(MxTrainState *s, const Variant *v, const Record *r, MxArena *a
         before = mx_comm_count(comm);
         MxUpdate update = mx_train_update(s);
         seen.sent = sent_since(before);
-        seen.sent = (MxCommCount){seen.sent.calls + made.calls, seen.sent.bytes + made.bytes};
+        seen.sent = (MxCommCount){.calls = seen.sent.calls + made.calls,
+                                  .bytes = seen.sent.bytes + made.bytes};
         seen.norm = fmax(seen.norm, relative(update.raw_grad_norm, r->update[step].raw_grad_norm));
         seen.norm = fmax(seen.norm, relative(update.param_norm, r->update[step].param_norm));
     }

@@ -37,6 +37,7 @@ int main(void) {
     srunner_add_suite(runner, data_runs_suite());
     srunner_add_suite(runner, checkpoints_suite());
     srunner_add_suite(runner, console_suite());
+    srunner_add_suite(runner, paces_suite());
     srunner_add_suite(runner, terminal_suite());
     srunner_add_suite(runner, trace_suite());
     srunner_add_suite(runner, environment_suite());

@@ -19,6 +19,7 @@ Suite *families_suite(void);
 Suite *golden_suite(void);
 Suite *blackbox_suite(void);
 Suite *data_runs_suite(void);
+Suite *paces_suite(void);
 Suite *packed_suite(void);
 Suite *parts_suite(void);
 Suite *post_suite(void);

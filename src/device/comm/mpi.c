@@ -33,6 +33,7 @@ struct MxComm {
     MxExchange *peers; /* all between two, the newest first */
     MxExchange *under_way;
     MxCommCount count;
+    double wait_began_s;
     Watchdog watchdog;
     MPI_Win window; /* where the signs of this machine's ranks are */
 };
@@ -111,11 +112,13 @@ void mx_comm_abort(MxComm *comm, MxExit exit) {
 /* ---- waiting */
 
 static void begin_wait(MxComm *comm, const char *what, const char *axes) {
+    comm->wait_began_s = mx_clock_s();
     watchdog_wait(&comm->watchdog, what, axes);
 }
 
 static void end_wait(MxComm *comm) {
     watchdog_go_on(&comm->watchdog);
+    comm->count.waited_s += mx_clock_s() - comm->wait_began_s;
 }
 
 /* MPI itself would ask without end and keep the core from whoever the others wait for. Where ranks
@@ -308,6 +311,19 @@ int64_t mx_comm_max(MxComm *comm, int64_t x) {
     await(comm, &request, 1);
     end_wait(comm);
     return most;
+}
+
+void mx_comm_share(MxComm *comm, const void *own, void *all, size_t bytes) {
+    MX_ASSERT(bytes <= INT32_MAX);
+    if (comm->size == 1) {
+        memcpy(all, own, bytes);
+        return;
+    }
+    MPI_Request request;
+    begin_wait(comm, "an agreement", "all ranks");
+    MPI_Iallgather(own, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD, &request);
+    await(comm, &request, 1);
+    end_wait(comm);
 }
 
 enum { CHUNK_BYTES = 1 << 30 }; /* of one message */
