@@ -78,6 +78,11 @@ typedef struct MxFactors {
     int joined;          /* MX_WHOLE = none */
     unsigned joins;      /* outputs */
     double joined_bytes; /* bytes that a rank sends to another if nothing else is cut */
+    /* A factor whose later elements are more work: an element is as much work as there are elements
+     * before it, at most `ramp`. If it is cut, ranks may swap halves of their parts, so that all
+     * have the same work (op_swap_halves); MxShare then says where both halves are. */
+    int swapped; /* MX_WHOLE = none */
+    double ramp;
 } MxFactors;
 
 /* The ranks that differ from this one only along some mesh axes, in the mesh's order. */
@@ -97,6 +102,8 @@ typedef struct MxShare {
     const int64_t *start; /* [factor] index of the share's first element along its dims */
     const bool *is_cut;   /* [factor] */
     const MxGroup *group; /* [factor] the ranks with its other parts, if it is cut */
+    bool is_swapped; /* the second half of the part of MxFactors.swapped is another rank's … */
+    int64_t second;  /* … and starts here */
 } MxShare;
 
 /* Cost of exchanges for one rank. */
@@ -111,6 +118,7 @@ typedef enum MxCollective {
     MX_REDUCE_SCATTER, /* a part of the sum */
     MX_ALL_GATHER,     /* all of them, joined */
     MX_ALL_TO_ALL,     /* a part of each array, joined along another dim */
+    MX_SWAP_HALVES,    /* the first half of this rank's, the second half of the opposite rank's */
     MX_RECEIVE,        /* the array that another rank sends; its attributes are an MxPeerAttr */
 } MxCollective;
 

@@ -42,6 +42,7 @@ typedef struct MxLowerOptions {
  * along which the ranks' values must still be summed. Axes of size one never occur. */
 typedef struct MxSharding {
     uint32_t dim[MX_MAX_RANK], partial;
+    uint32_t swapped; /* dims, as bits, along which ranks have swapped halves (op_swap_halves) */
     int home; /* 1 + the only virtual stage of a pipeline that has the array; 0 = all have it */
 } MxSharding;
 
@@ -69,6 +70,8 @@ typedef struct MxPartition {
     bool regathers; /* values that the forward pass gathers in a layer are gathered again in the
                        backward pass instead of being kept (with rematerialisation this happens
                        anyway) */
+    bool balances;  /* ranks swap halves of their parts if these are uneven work and the swap costs
+                       less than waiting for the rank with the most */
 } MxPartition;
 
 /* mx_partition — one rank's graph with its collectives, from a graph over global shapes. It is the

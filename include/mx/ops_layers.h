@@ -200,6 +200,8 @@ typedef struct MxAttentionAttr {
     int64_t window;
     bool is_part; /* q has only the queries from first_query on, k and v have all keys */
     int64_t first_query;
+    bool is_swapped; /* of a part the second half is the queries from second_query on */
+    int64_t second_query;
     int64_t value_width; /* only for mx_cache_attention */
     int64_t block_size;  /* for mx_attention_blocks above 0; for others 0 */
     bool is_chosen;      /* for mx_attention_chosen true; for others false */

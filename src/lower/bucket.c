@@ -121,7 +121,8 @@ static void empty_bucket(Pass *p, int index) {
 
 static bool can_wait(const MxNode *node) {
     const MxCollective kind = node->op->collective;
-    return kind && kind != MX_RECEIVE && !attr_of(node)->group.is_uneven;
+    bool is_packed = kind && kind != MX_RECEIVE && kind != MX_SWAP_HALVES;
+    return is_packed && !attr_of(node)->group.is_uneven;
 }
 
 /* Whether a node reads what a waiting one will make, or touches a variable that it uses. */

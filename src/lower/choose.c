@@ -11,7 +11,9 @@ MxSharding lower_in_sharding(const Choice *c, int i) {
     MxSharding s = {.partial = c->factors.linear >> i & 1 ? c->partial : 0};
     for (int d = 0; d < c->in[i].type.shape.rank; d++) {
         int factor = c->factors.in_dim[i][d];
-        if (factor != MX_WHOLE) s.dim[d] = c->cut[factor];
+        if (factor == MX_WHOLE) continue;
+        s.dim[d] = c->cut[factor];
+        if (c->is_swapped && factor == c->factors.swapped) s.swapped |= 1u << d;
     }
     return s;
 }
@@ -31,6 +33,7 @@ MxSharding lower_out_sharding(const Choice *c, int i) {
         int factor = c->factors.out_dim[i][d];
         if (factor == MX_WHOLE) continue;
         s.dim[d] = c->cut[factor];
+        if (c->is_swapped && factor == c->factors.swapped) s.swapped |= 1u << d;
         own |= 1u << factor;
     }
     for (int k = 0; k < c->factors.n; k++) {
@@ -76,6 +79,28 @@ static double cost_out(const MxMesh *mesh, const Choice *c, int i) {
     return lower_move_cost(c->machine, mesh, c->out[i].type, from, to);
 }
 
+/* Elements along a factor: those of the first dim that belongs to it. */
+static int64_t size_of(const Choice *c, int factor) {
+    for (int i = 0; i < c->factors.n_in; i++)
+        for (int d = 0; d < c->in[i].type.shape.rank; d++)
+            if (c->factors.in_dim[i][d] == factor) return c->in[i].type.shape.dim[d];
+    return 1;
+}
+
+/* Work of the elements before `end`. */
+static double work_before(double end, double ramp) {
+    return end < ramp ? end * end / 2 : ramp * (end - ramp / 2);
+}
+
+/* By how much the rank with the most work has more of it than the average. */
+static double unevenness(const MxMesh *mesh, const Choice *c) {
+    int k = c->factors.swapped;
+    if (k == MX_WHOLE || !c->cut[k] || c->is_swapped) return 1;
+    double n = (double)size_of(c, k), ranks = (double)lower_parts(mesh, c->cut[k]);
+    double all = work_before(n, c->factors.ramp);
+    return all > 0 ? ranks * (1 - work_before(n - n / ranks, c->factors.ramp) / all) : 1;
+}
+
 /* What the op exchanges by itself, as if at once. Whatever else is cut divides it too. */
 static double cost_inside(const MxMesh *mesh, const Choice *c) {
     uint32_t others = 0;
@@ -87,7 +112,7 @@ static double cost_inside(const MxMesh *mesh, const Choice *c) {
     return lower_cost(c->machine, (MxCommCost){.calls = 1, .bytes = (ranks - 1) * bytes});
 }
 
-static double cost_of(const MxMesh *mesh, const Choice *c) {
+static double cost_as_is(const MxMesh *mesh, const Choice *c) {
     double cost = cost_inside(mesh, c), touched = 0;
     uint32_t used = c->partial;
     for (int i = 0; i < c->factors.n_in; i++) {
@@ -99,8 +124,26 @@ static double cost_of(const MxMesh *mesh, const Choice *c) {
         touched += bytes_of(c->out[i].type);
     }
     for (int k = 0; k < c->factors.n; k++) used |= c->cut[k];
-    double work = c->flops / c->machine->flops_a_byte + touched / c->machine->touched_a_byte;
+    double work = c->flops / c->machine->flops_a_byte * unevenness(mesh, c) +
+                  touched / c->machine->touched_a_byte;
     return cost + work / (double)lower_parts(mesh, used);
+}
+
+static bool can_swap(const MxMesh *mesh, const Choice *c) {
+    int k = c->factors.swapped;
+    return c->balances && k != MX_WHOLE && c->cut[k] &&
+           size_of(c, k) / lower_parts(mesh, c->cut[k]) % 2 == 0;
+}
+
+/* With halves swapped, if that is cheaper. */
+static double cost_of(const MxMesh *mesh, Choice *c) {
+    c->is_swapped = false;
+    double as_is = cost_as_is(mesh, c);
+    if (!can_swap(mesh, c)) return as_is;
+    c->is_swapped = true;
+    double swapped = cost_as_is(mesh, c);
+    c->is_swapped = swapped < as_is;
+    return c->is_swapped ? swapped : as_is;
 }
 
 /* Puts one mesh axis on the factor where it costs least; whether anything changed. */
@@ -178,4 +221,46 @@ void lower_choose(const MxMesh *mesh, Choice *c) {
         for (int i = 0; i < mesh->n; i++)
             if (mesh->sizes[i] > 1 && !(busy >> i & 1)) better += improve(mesh, c, 1u << i);
     }
+    cost_of(mesh, c); /* the last cost was that of something tried */
+}
+
+/* ---- the share of one rank */
+
+/* Where this rank's part along a factor starts, and where the second half of the opposite rank's.
+ */
+static int64_t start_of(const MxGroup *group, int64_t size, bool is_second) {
+    int64_t part = size / group->size;
+    return is_second ? part * (group->size - 1 - group->index) + part / 2 : part * group->index;
+}
+
+const void *lower_localized(MxArena *arena, const MxMesh *mesh, int64_t rank, const MxNode *node,
+                            const Choice *c) {
+    if (!node->op->localize) return node->attr;
+    void *attr = mx_arena_grow(arena, node->attr, 1, 1, node->op->attr_bytes);
+    MxType out[MX_MAX_OUT];
+    int64_t start[MX_MAX_FACTORS] = {0};
+    bool is_cut[MX_MAX_FACTORS] = {0};
+    MxGroup group[MX_MAX_FACTORS] = {0};
+    MxShare share = {.out = out, .start = start, .is_cut = is_cut, .group = group};
+    for (int i = 0; i < node->n_out; i++) {
+        out[i] = c->out[i].type;
+        out[i].shape = mx_sharding_shape(mesh, lower_out_sharding(c, i), out[i].shape);
+    }
+    for (int i = 0; i < node->n_in + node->n_out; i++) {
+        bool is_in = i < node->n_in;
+        const Candidate *array = is_in ? &c->in[i] : &c->out[i - node->n_in];
+        const int *factors = is_in ? c->factors.in_dim[i] : c->factors.out_dim[i - node->n_in];
+        for (int d = 0; d < array->type.shape.rank; d++) {
+            int k = factors[d];
+            if (k == MX_WHOLE || is_cut[k] || !c->cut[k]) continue;
+            is_cut[k] = true;
+            group[k] = mx_lower_group(arena, mesh, rank, c->cut[k]);
+            start[k] = start_of(&group[k], array->type.shape.dim[d], false);
+            if (!c->is_swapped || k != c->factors.swapped) continue;
+            share.is_swapped = true;
+            share.second = start_of(&group[k], array->type.shape.dim[d], true);
+        }
+    }
+    node->op->localize(&share, attr);
+    return attr;
 }

@@ -85,7 +85,8 @@ static void find_factors(const Partitioner *p, const MxNode *node, int n_in, MxT
                      .n_in = n_in,
                      .n_out = node->n_out,
                      .attr = node->attr,
-                     .joined = MX_WHOLE};
+                     .joined = MX_WHOLE,
+                     .swapped = MX_WHOLE};
     MX_ASSERT(n_in <= MX_MAX_CUT_IN);
     for (int i = 0; i < n_in; i++) types[i] = type_of(p, node->in[i]);
     for (int i = 0; i < node->n_out; i++) types[n_in + i] = type_of(p, node->out[i]);
@@ -251,37 +252,6 @@ static void describe(Partitioner *p, const MxNode *node, Choice *c) {
     }
 }
 
-/* The node's attributes for this rank's share. */
-static const void *localized(Partitioner *p, const MxNode *node, const Choice *c) {
-    if (!node->op->localize) return node->attr;
-    void *attr = mx_arena_grow(p->t.graph->arena, node->attr, 1, 1, node->op->attr_bytes);
-    MxType out[MX_MAX_OUT];
-    int64_t start[MX_MAX_FACTORS] = {0};
-    bool is_cut[MX_MAX_FACTORS] = {0};
-    MxGroup group[MX_MAX_FACTORS] = {0};
-    const MxMesh *mesh = p->p->mesh;
-    for (int i = 0; i < node->n_out; i++) {
-        out[i] = c->out[i].type;
-        out[i].shape = mx_sharding_shape(mesh, lower_out_sharding(c, i), out[i].shape);
-    }
-    for (int i = 0; i < node->n_in + node->n_out; i++) {
-        bool is_in = i < node->n_in;
-        const Candidate *array = is_in ? &c->in[i] : &c->out[i - node->n_in];
-        const int *factors = is_in ? c->factors.in_dim[i] : c->factors.out_dim[i - node->n_in];
-        for (int d = 0; d < array->type.shape.rank; d++) {
-            int k = factors[d];
-            if (k == MX_WHOLE || is_cut[k] || !c->cut[k]) continue;
-            is_cut[k] = true;
-            group[k] = mx_lower_group(p->t.graph->arena, mesh, p->p->rank, c->cut[k]);
-            start[k] = array->type.shape.dim[d] / lower_parts(mesh, c->cut[k]) *
-                       lower_index(mesh, p->p->rank, c->cut[k]);
-        }
-    }
-    node->op->localize(&(MxShare){.out = out, .start = start, .is_cut = is_cut, .group = group},
-                       attr);
-    return attr;
-}
-
 /* Whether a node only copies a value to where it is not: moving it there is all that it takes. */
 static bool is_move(const Partitioner *p, const MxNode *node) {
     if (!(node->op->flags & MX_OP_COPY) || p->wanted[node->out[0]].wish != WISH_FIRM) return false;
@@ -291,7 +261,7 @@ static bool is_move(const Partitioner *p, const MxNode *node) {
 
 static void divide(Partitioner *p, const MxNode *node) {
     MxType types[MOST_TYPES];
-    Choice c = {.machine = p->p->machine, .apart = p->p->apart};
+    Choice c = {.machine = p->p->machine, .apart = p->p->apart, .balances = p->p->balances};
     if (is_move(p, node)) {
         const Form *own = own_form(p, node->in[0]);
         settle(p, node, 0, own->value, own->at);
@@ -304,7 +274,8 @@ static void divide(Partitioner *p, const MxNode *node) {
     MxValue in[MX_MAX_CUT_IN];
     for (int i = 0; i < node->n_in; i++)
         in[i] = brought_to(p, node->in[i], lower_in_sharding(&c, i), node);
-    MxValue out = mx_trace_node(&p->t, node->op, in, node->n_in, localized(p, node, &c));
+    const void *attr = lower_localized(p->t.graph->arena, p->p->mesh, p->p->rank, node, &c);
+    MxValue out = mx_trace_node(&p->t, node->op, in, node->n_in, attr);
     for (int i = 0; i < node->n_out; i++) settle(p, node, i, out + i, lower_out_sharding(&c, i));
 }
 
@@ -317,7 +288,10 @@ static MxSharding summed_sharding(const Partitioner *p, const MxNode *node, MxVa
     find_factors(p, &one, 1, types, &f);
     MxSharding s = own_form(p, in)->at;
     for (int d = 0; d < types[0].shape.rank; d++)
-        if (f.in_dim[0][d] == MX_WHOLE) s.dim[d] = 0;
+        if (f.in_dim[0][d] == MX_WHOLE) {
+            s.dim[d] = 0;
+            s.swapped &= ~(1u << d);
+        }
     s.partial = 0;
     return s;
 }

@@ -21,11 +21,11 @@ typedef struct Move {
     uint32_t axes;
 } Move;
 
-enum { MOST_MOVES = 4 * MX_MAX_RANK + 1 };
+enum { MOST_MOVES = 6 * MX_MAX_RANK + 1 };
 
 /* lower_moves — the steps; to.partial must be among from.partial. Sums come first, scattered where
  * the result is cut anyway; parts are taken, and given for parts along another dim, before others
- * are gathered. */
+ * are gathered. Halves that were swapped go back before all that, and are swapped after it. */
 int lower_moves(int rank, MxSharding from, MxSharding to, Move out[MOST_MOVES]);
 /* lower_cost — exchanges as bytes. */
 double lower_cost(const MxMachine *machine, MxCommCost cost);
@@ -48,17 +48,22 @@ typedef struct Choice {
     MxFactors factors;
     Candidate in[MX_MAX_CUT_IN], out[MX_MAX_OUT];
     uint32_t cut[MX_MAX_FACTORS]; /* the answer: mesh axes of each factor */
+    bool is_swapped;              /* ranks swap halves along factors.swapped */
     uint32_t partial;             /* kept from the inputs */
+    bool balances;                /* see MxPartition */
     double flops;                 /* of the whole node */
     uint32_t apart;               /* see MxPartition */
 } Choice;
 
-/* lower_choose — fills cut and partial: what moves the fewest bytes and leaves little to be
- * computed twice. Every rank answers alike. */
+/* lower_choose — fills cut, is_swapped and partial: what moves the fewest bytes and leaves little
+ * to be computed twice, or waited for. Every rank answers alike. */
 void lower_choose(const MxMesh *mesh, Choice *choice);
 /* lower_in_sharding, lower_out_sharding — what the answer asks of an input and makes of an output.
  */
 MxSharding lower_in_sharding(const Choice *choice, int i);
 MxSharding lower_out_sharding(const Choice *choice, int i);
+/* lower_localized — the attributes of a node for one rank's share. */
+const void *lower_localized(MxArena *arena, const MxMesh *mesh, int64_t rank, const MxNode *node,
+                            const Choice *choice);
 
 #endif

@@ -98,7 +98,7 @@ MxGroup mx_lower_group(MxArena *arena, const MxMesh *mesh, int64_t rank, uint32_
 bool lower_same_sharding(MxSharding a, MxSharding b, int rank) {
     for (int d = 0; d < rank; d++)
         if (a.dim[d] != b.dim[d]) return false;
-    return a.partial == b.partial;
+    return a.partial == b.partial && a.swapped == b.swapped;
 }
 
 uint32_t lower_used(MxSharding s, int rank) {
@@ -181,9 +181,21 @@ static void gather(Path *p, int rank, MxSharding to) {
     }
 }
 
+/* There and back are the same exchange. */
+static void swap_halves(Path *p, int rank, uint32_t dims) {
+    for (int d = 0; d < rank; d++)
+        if (dims >> d & 1)
+            add_move(p, (Move){.op = &op_swap_halves, .cut = d, .axes = p->at.dim[d]});
+    p->at.swapped ^= dims;
+}
+
 int lower_moves(int rank, MxSharding from, MxSharding to, Move out[MOST_MOVES]) {
     MX_ASSERT(!(to.partial & ~from.partial));
     Path p = {.at = from, .moves = out};
+    uint32_t kept = from.swapped & to.swapped;
+    for (int d = 0; d < rank; d++)
+        if (from.dim[d] != to.dim[d]) kept &= ~(1u << d);
+    swap_halves(&p, rank, from.swapped & ~kept);
     scatter_sums(&p, rank, to);
     take_parts(&p, rank, to);
     uint32_t sum = p.at.partial & ~to.partial;
@@ -192,6 +204,7 @@ int lower_moves(int rank, MxSharding from, MxSharding to, Move out[MOST_MOVES]) 
     exchange_parts(&p, rank, to);
     gather(&p, rank, to);
     take_parts(&p, rank, to);
+    swap_halves(&p, rank, to.swapped & ~kept);
     MX_ASSERT(lower_same_sharding(p.at, to, rank));
     return p.n;
 }
@@ -214,7 +227,7 @@ double lower_move_cost(const MxMachine *machine, const MxMesh *mesh, MxType type
         cost += lower_cost(machine, machine->collective_cost(collective, in, ranks));
         if (collective == MX_ALL_GATHER)
             local *= (double)ranks;
-        else if (collective != MX_ALL_REDUCE && collective != MX_ALL_TO_ALL)
+        else if (!collective || collective == MX_REDUCE_SCATTER)
             local /= (double)ranks;
     }
     return cost;

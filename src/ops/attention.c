@@ -62,6 +62,14 @@ static bool check_sinks(MxInfer *infer, int64_t heads, int more) {
            mx_infer_fail(infer, "sinks must be float32 [N]");
 }
 
+/* Whether so many queries are among as many keys. */
+static bool is_in_time(const MxAttentionAttr *attr, int64_t queries, int64_t keys) {
+    if (!attr->is_part) return queries == keys;
+    if (!attr->is_swapped) return attr->first_query + queries <= keys;
+    return queries % 2 == 0 && attr->first_query + queries / 2 <= keys &&
+           attr->second_query + queries / 2 <= keys;
+}
+
 /* `more` inputs follow. */
 static bool check(MxInfer *infer, int more) {
     const MxAttentionAttr *attr = infer->attr;
@@ -74,8 +82,7 @@ static bool check(MxInfer *infer, int more) {
         return mx_infer_fail(infer, "q, k and v must be [B, T, heads, H] of one dtype");
     if (memcmp(k.dim, v.dim, 3 * sizeof *k.dim))
         return mx_infer_fail(infer, "v must be k's shape but for its own width");
-    bool same_time =
-        attr->is_part ? attr->first_query + q.dim[1] <= k.dim[1] : q.dim[1] == k.dim[1];
+    bool same_time = is_in_time(attr, q.dim[1], k.dim[1]);
     if (q.dim[0] != k.dim[0] || !same_time || q.dim[3] != k.dim[3] || k.dim[2] < 1 ||
         q.dim[2] % k.dim[2])
         return mx_infer_fail(infer,
@@ -163,6 +170,7 @@ void ops_print_attention(MxText *text, const void *attr) {
     if (a->is_chosen) mx_text_add(text, " chosen");
     if (a->softcap > 0) mx_text_add(text, " softcap %.9g", a->softcap);
     if (a->is_part) mx_text_add(text, " from query %lld", (long long)a->first_query);
+    if (a->is_swapped) mx_text_add(text, " and %lld", (long long)a->second_query);
     if (a->value_width) mx_text_add(text, " values %lld", (long long)a->value_width);
 }
 
@@ -172,9 +180,18 @@ enum { CUT_B, CUT_T, CUT_N, CUT_FACTORS };
 static const int query_cut[] = {CUT_B, CUT_T, CUT_N}, key_cut[] = {CUT_B, MX_WHOLE, CUT_N};
 static const int row_cut[] = {CUT_B, CUT_N, CUT_T};
 
+/* The most keys that the last query sees, segments aside; of queries that all see as many, none. */
+static double most_keys(const MxAttentionAttr *attr, int64_t keys) {
+    bool is_short = attr->mask == MX_MASK_SLIDING || attr->mask == MX_MASK_CHUNK;
+    if (attr->mask == MX_MASK_FULL) return 0;
+    return (double)(is_short && attr->window < keys ? attr->window : keys);
+}
+
 /* `more` inputs follow. */
 static void cut_operands(MxFactors *f, int more) {
     for (int i = 0; i < CUT_FACTORS; i++) ops_new_factor(f);
+    f->ramp = most_keys(f->attr, f->in[K].shape.dim[1]);
+    if (f->ramp > 0) f->swapped = CUT_T;
     memcpy(f->in_dim[Q], query_cut, sizeof query_cut);
     memcpy(f->in_dim[K], key_cut, sizeof key_cut);
     memcpy(f->in_dim[V], key_cut, sizeof key_cut);
@@ -195,6 +212,8 @@ static void attention_localize(const MxShare *share, void *attr) {
     MxAttentionAttr *a = attr;
     a->is_part = share->is_cut[CUT_T];
     a->first_query = share->start[CUT_T];
+    a->is_swapped = share->is_swapped;
+    a->second_query = share->second;
 }
 
 const MxOp op_attention = {

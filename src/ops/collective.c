@@ -42,6 +42,14 @@ static bool all_to_all_infer(MxInfer *infer) {
     return take_part_infer(infer) && join(infer);
 }
 
+static bool swap_halves_infer(MxInfer *infer) {
+    const MxCollectiveAttr *attr = infer->attr;
+    infer->out[0] = infer->in[0];
+    if (!has_dim(infer, attr->cut)) return false;
+    return infer->in[0].shape.dim[attr->cut] % 2 == 0 ||
+           mx_infer_fail(infer, "dim %d has no halves", attr->cut);
+}
+
 static bool reduce_scatter_infer(MxInfer *infer) {
     return take_part_infer(infer) && ops_is_real(infer, 0);
 }
@@ -51,6 +59,14 @@ static const MxGroup *exchange(const MxMachine *machine, const MxNode *node, con
     const MxCollectiveAttr *attr = node->attr;
     *cost = machine->collective_cost(node->op->collective, in[0], attr->group.size);
     return &attr->group;
+}
+
+/* The rank in the middle of an odd number is its own opposite. */
+static const MxGroup *swap_exchange(const MxMachine *machine, const MxNode *node, const MxType *in,
+                                    MxCommCost *cost) {
+    const MxGroup *group = &((const MxCollectiveAttr *)node->attr)->group;
+    return group->index == group->size - 1 - group->index ? NULL
+                                                          : exchange(machine, node, in, cost);
 }
 
 static void joined_print(MxText *text, const void *attr) {
@@ -116,6 +132,17 @@ const MxOp op_all_to_all = {
     .exchange = exchange,
     .print = both_print,
     .doc = "the parts of all ranks of a group along a dim, of each this rank's part along another",
+};
+
+const MxOp op_swap_halves = {
+    .name = "swap_halves",
+    .arity = 1,
+    .collective = MX_SWAP_HALVES,
+    .attr_bytes = sizeof(MxCollectiveAttr),
+    .infer = swap_halves_infer,
+    .exchange = swap_exchange,
+    .print = cut_print,
+    .doc = "along a dim the first half, and the second half of the rank as far from the other end",
 };
 
 const MxOp op_take_part = {

@@ -221,7 +221,8 @@ bool program_divide(MxTrainState *s, MxError *err) {
                              .rank = s->rank,
                              .vars = &s->local,
                              .var = s->sharding,
-                             .regathers = !strcmp(s->config->remat, "none")};
+                             .regathers = !strcmp(s->config->remat, "none"),
+                             .balances = s->config->context_parallel_load_balance};
     for (int i = 0; s->mesh.mesh.n_ranks > 1 && i < s->n_entries; i++) {
         partition.apart = program_apart(s, s->entry[i]);
         if (!mx_partition(&partition, s->entries[i], &s->entries[i], err)) return false;

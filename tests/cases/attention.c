@@ -37,7 +37,8 @@ static void attend(const Reference *r, int64_t b, int64_t n, int64_t t) {
     MxShape q = r->in_type[0].shape, k = r->in_type[1].shape;
     int64_t T = q.dim[1], S = k.dim[1], H = q.dim[3], head = n / (q.dim[2] / k.dim[2]);
     int64_t W = r->in_type[2].shape.dim[3];
-    int64_t own = attr->first_query + t; /* the query's own token */
+    bool is_first = !attr->is_swapped || t < T / 2;
+    int64_t own = is_first ? attr->first_query + t : attr->second_query + t - T / 2; /* its token */
     const double *query = r->in[0] + ((b * T + t) * q.dim[2] + n) * H;
     double *out = r->out[0] + ((b * T + t) * q.dim[2] + n) * W;
     bool has_sink = r->n_in > op_attention.arity && !attr->block_size && !attr->is_chosen;
@@ -101,6 +102,13 @@ const OpTest test_attention = {
         {"full, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_FULL, .is_part = true, .first_query = 5), "x2,6,4,5 x2,18,2,5 x2,18,2,5 i2,18:segments11", NULL, 0},
         {"blocks, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 130), "x2,150,4,5 x2,287,2,5 x2,287,2,5 i2,287:segments280", NULL, 0},
         {"blocks sliding, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 70, .is_part = true, .first_query = 210), "x2,150,4,5 x2,367,2,5 x2,367,2,5 i2,367:segments360", NULL, 0},
+        {"causal, halves", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 4, .is_swapped = true, .second_query = 14), "x2,6,4,5 x2,20,2,5 x2,20,2,5 i2,20:segments9", NULL, 0},
+        {"sliding, halves the other way", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 4, .is_part = true, .first_query = 15, .is_swapped = true, .second_query = 3), "x2,10,4,5 x2,20,2,5 x2,20,2,5 i2,20:segments9", NULL, 0},
+        {"masked blocks, cap, halves", ATTR(MxAttentionAttr, .scale = 0.37, .softcap = 1.5, .mask = MX_MASK_BLOCKS, .window = 4, .is_part = true, .first_query = 10, .is_swapped = true, .second_query = 5), "x2,10,4,5 x2,20,2,5 x2,20,2,5 i2,20:segments9", NULL, 0},
+        {"blocks, halves", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 40, .is_swapped = true, .second_query = 437), "x1,300,4,5 x1,600,2,5 x1,600,2,5 i1,600:segments280", NULL, 0},
+        {"blocks, spans, halves", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .is_swapped = true, .second_query = 310), "x1,540,2,8 x1,600,1,8 x1,600,1,8 i1,600:segments400", NULL, 0},
+        {"blocks, sinks, halves", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 170, .is_part = true, .first_query = 30, .is_swapped = true, .second_query = 200), "x2,140,4,8 x2,287,2,8 x2,287,2,16 i2,287:segments150 f4:normal2", NULL, 0},
+        {"images, halves", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 2, .is_swapped = true, .second_query = 12, .block_size = 1), "x2,8,4,5 x2,16,2,5 x2,16,2,5 i2,16:segments9 i2,16:segments4", NULL, 0},
         {"sinks, narrow values", ATTR(MxAttentionAttr, .scale = 0.37), "x2,13,4,9 x2,13,2,9 x2,13,2,3 i2,13:segments5 f4:normal2", NULL, 0},
         {"sinks, wide values", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 3), "x3,11,4,3 x3,11,1,3 x3,11,1,21 i3,11:segments100 f4:normal2", NULL, 0},
         {"sinks far away", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_FULL), "x1,10,2,4 x1,10,2,4 x1,10,2,4 i1,10:segments6 f2:normal90", NULL, CASE_NO_SLOPE},
@@ -117,6 +125,10 @@ const OpTest test_attention = {
         {"chosen, blocks", ATTR(MxAttentionAttr, .scale = 0.37, .is_chosen = true), "x1,300,2,16 x1,300,2,16 x1,300,2,24 i1,300:segments170 i1,300,10:bits", NULL, 0},
         {"chosen, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 130, .is_chosen = true), "x2,150,4,5 x2,287,2,5 x2,287,2,5 i2,287:segments280 i2,150,9:bits130", NULL, 0},
         {"chosen of ranks", ATTR(MxAttentionAttr, .scale = 0.5, .is_chosen = true), "f8,16,8,4 f8,16,8,4 f8,16,8,4 i8,16:segments9 i8,16,1:bits", NULL, CASE_RANKS},
+        {"halves of ranks", ATTR(MxAttentionAttr, .scale = 0.5), "x3,32,1,4 x3,32,1,4 x3,32,1,4 i3,32:segments9", NULL, CASE_RANKS | CASE_SWAPPED},
+        {"sinks, halves of ranks", ATTR(MxAttentionAttr, .scale = 0.5, .mask = MX_MASK_SLIDING, .window = 20), "f1,32,3,4 f1,32,1,4 f1,32,1,2 i1,32:segments100 f3", NULL, CASE_RANKS | CASE_SWAPPED},
+        {"masked blocks, halves of ranks", ATTR(MxAttentionAttr, .scale = 0.5, .mask = MX_MASK_BLOCKS, .window = 4), "f1,32,1,4 f1,32,1,4 f1,32,1,4 i1,32:segments20", NULL, CASE_RANKS | CASE_SWAPPED},
+        {"chosen, halves of ranks", ATTR(MxAttentionAttr, .scale = 0.5, .is_chosen = true), "f1,32,1,4 f1,32,1,4 f1,32,1,4 i1,32:segments20 i1,32,1:bits", NULL, CASE_RANKS | CASE_SWAPPED},
         {NULL, ATTR(MxAttentionAttr, .scale = 1), "b2,5,4,6 b2,5,2,6 b2,5,2,6 i2,5", "b2,5,4,6 f2,4,5 f2,4,5", 0},
         {NULL, ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,4,6 f2,5,4,6 i2,5", "f2,5,4,6 f2,4,5 f2,4,5", 0},
         {NULL, ATTR(MxAttentionAttr, .scale = 1, .is_part = true, .first_query = 2), "f2,3,4,6 f2,5,2,6 f2,5,2,6 i2,5", "f2,3,4,6 f2,4,3 f2,4,3", 0},
@@ -144,6 +156,9 @@ const OpTest test_attention = {
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 f2,5", "input 3 must be int32 of rank 2"},
         {ATTR(MxAttentionAttr, .scale = 1), "i2,5,4,6 i2,5,2,6 i2,5,2,6 i2,5", "input 0 must be float32 or bfloat16"},
         {ATTR(MxAttentionAttr, .is_part = true, .first_query = 2), "f2,4,4,6 f2,5,2,6 f2,5,2,6 i2,5", "k and v must be q's shape"},
+        {ATTR(MxAttentionAttr, .is_part = true, .is_swapped = true, .second_query = 1), "f2,3,4,6 f2,5,2,6 f2,5,2,6 i2,5", "k and v must be q's shape"},
+        {ATTR(MxAttentionAttr, .is_part = true, .is_swapped = true, .second_query = 4), "f2,4,4,6 f2,5,2,6 f2,5,2,6 i2,5", "k and v must be q's shape"},
+        {ATTR(MxAttentionAttr, .is_part = true, .first_query = 4, .is_swapped = true), "f2,4,4,6 f2,5,2,6 f2,5,2,6 i2,5", "k and v must be q's shape"},
         {ATTR(MxAttentionAttr, .is_part = true, .first_query = 2), "f2,3,4,6 f2,5,2,6 f2,5,2,6 i2,3", "segments must be [B, T]"}),
     .reference = ref_attention,
     .flows = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 4,

@@ -42,6 +42,7 @@ enum {
     CASE_JOINED = 1 << 2,   /* … and exchange something within the op, on some mesh */
     CASE_TYPES = 1 << 3,    /* no single device can run it: its types alone are looked at */
     CASE_NO_SLOPE = 1 << 4, /* too flat or too rough for differences of float32 runs */
+    CASE_SWAPPED = 1 << 5,  /* of ranks: they swap halves of what they have, on some mesh */
 };
 
 typedef struct OpCase {

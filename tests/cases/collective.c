@@ -79,6 +79,17 @@ const OpTest test_all_to_all = {
     .reference = ref_copy,
 };
 
+const OpTest test_swap_halves = {
+    CASES(
+        {"alone", ATTR(MxCollectiveAttr, .group = {.axes = "data", .size = 1}, .cut = 1), "x3,6,71", NULL, 0},
+        {"alone, a row", ATTR(MxCollectiveAttr, .group = {.axes = "data", .size = 1}), "i6,5", NULL, 0},
+        {NULL, ATTR(MxCollectiveAttr, .group = {.axes = "context", .size = 3}, .cut = 1), "f2,6", "f2,6", CASE_TYPES}),
+    WRONG(
+        {ATTR(MxCollectiveAttr, .group = {.axes = "context", .size = 3}, .cut = 1), "f2,7", "dim 1 has no halves"},
+        {ATTR(MxCollectiveAttr, .group = {.axes = "context", .size = 3}, .cut = 2), "f6,6", "no such dim: 2"}),
+    .reference = ref_copy,
+};
+
 const OpTest test_take_part = {
     CASES(
         {"alone", ATTR(MxCollectiveAttr, .group = {.axes = "data", .size = 1}, .cut = 1), "x3,5,71", NULL, 0},

@@ -26,6 +26,18 @@ static const struct {
     {{.dim = {A}, .partial = B}, {.dim = {0, A}, .partial = B}, "all_to_all 0 1 a;"},
     {{.dim = {A}, .partial = B}, {.dim = {0, AB}}, "all_reduce b;all_to_all 0 1 a;take_part 1 b;"},
     {{.dim = {A}, .partial = B}, {.dim = {B, A}}, "all_reduce b;all_to_all 0 1 a;take_part 0 b;"},
+    /* Halves are swapped where nothing else is to be done. */
+    {{.dim = {A}}, {.dim = {A}, .swapped = 1}, "swap_halves 0 a;"},
+    {{.dim = {A}, .swapped = 1}, {.dim = {A}}, "swap_halves 0 a;"},
+    {{.dim = {A}, .swapped = 1}, {.dim = {0, A}}, "swap_halves 0 a;all_to_all 0 1 a;"},
+    {{.dim = {0}}, {.dim = {0, A}, .swapped = 2}, "take_part 1 a;swap_halves 1 a;"},
+    {{.dim = {A}, .swapped = 1},
+     {.dim = {AB}, .swapped = 1},
+     "swap_halves 0 a;take_part 0 b;swap_halves 0 a,b;"},
+    {{.dim = {A, B}, .swapped = 1}, {.dim = {A}, .swapped = 1}, "all_gather 1 b;"},
+    {{.dim = {A}, .partial = B},
+     {.dim = {A, B}, .swapped = 1},
+     "reduce_scatter 1 b;swap_halves 0 a;"},
 };
 
 static const char *text_of(const Move *moves, int n) {

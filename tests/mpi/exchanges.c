@@ -66,6 +66,52 @@ START_TEST(small_gradients_share_exchanges) {
 }
 END_TEST
 
+/* ---- long rows: by heads, or by queries with halves swapped */
+
+/* Exchanges of a kind in a step, as planned. */
+static int64_t planned_calls(MxArena *arena, const MxConfig *config, const char *what) {
+    PlanTraffic traffic = small_plan(arena, config).traffic;
+    int64_t calls = 0;
+    for (int i = 0; i < traffic.n; i++)
+        if (!strcmp(traffic.rows[i].op, what)) calls += traffic.rows[i].calls;
+    return calls;
+}
+
+/* A row that all ranks share: there are no other rows to cut. */
+static int64_t calls_of_row(MxArena *arena, const char *axis, const char *heads_of_keys,
+                            const char *balance, const char *what) {
+    RankMesh mesh = {{0}};
+    for (int i = 0; i < MX_MESH_DEFAULT_COUNT; i++)
+        mesh.size[i] = strcmp(mx_mesh_default_axes[i], axis) ? 1 : mx_comm_size(comm);
+    Variant v = {.set = {heads_of_keys, balance, "gradient_accumulation_steps=16"},
+                 .length = 512,
+                 .parts = 16};
+    return planned_calls(arena, small_config(arena, &v, &mesh), what);
+}
+
+/* Heads go around where all ranks get some of them; where keys have one head, ranks gather it and
+ * share queries, of which the later ones see more. */
+START_TEST(long_rows_are_shared_evenly) {
+    static const char *const axes[] = {"context", "context_usp_ulysses"};
+    enum { FEWEST = 4, LAYERS = 2, MICROS = 16, QUERIES_AND_KEYS = 4 };
+    const char *on = "context_parallel_load_balance=true",
+               *off = "context_parallel_load_balance=false";
+    if (mx_comm_rank(comm) || mx_comm_size(comm) < 2 || small_rows() % MICROS) return;
+    MxArena arena = {.name = "rows"};
+    for (int i = 0; i < 2; i++) {
+        int64_t swaps = calls_of_row(&arena, axes[i], "base_num_kv_heads=1", on, "swap_halves");
+        ck_assert_int_ge(swaps, LAYERS * MICROS * QUERIES_AND_KEYS);
+        ck_assert_int_eq(calls_of_row(&arena, axes[i], "base_num_kv_heads=1", off, "swap_halves"),
+                         0);
+        ck_assert_int_eq(calls_of_row(&arena, axes[i], "base_num_kv_heads=8", on, "swap_halves"),
+                         0);
+        ck_assert_int_ge(calls_of_row(&arena, axes[i], "base_num_kv_heads=8", on, "all_to_all"),
+                         LAYERS * MICROS * QUERIES_AND_KEYS);
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
 /* ---- the same bits again */
 
 START_TEST(runs_are_alike) {
@@ -103,6 +149,7 @@ Suite *exchanges_suite(void) {
     TCase *tcase = tcase_create("exchanges");
     tcase_add_loop_test(tcase, micro_batches_share_an_exchange, 0, n);
     tcase_add_loop_test(tcase, small_gradients_share_exchanges, 0, n);
+    tcase_add_test(tcase, long_rows_are_shared_evenly);
     tcase_add_loop_test(tcase, runs_are_alike, 0, n);
     tcase_set_timeout(tcase, 120);
     suite_add_tcase(suite, tcase);

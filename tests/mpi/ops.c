@@ -26,10 +26,11 @@ typedef struct Program {
     MxGraph *graph;
     MxRun *run;
     int n_in, n_vars;
-    bool is_joined;
+    bool is_joined, is_swapped;
 } Program;
 
 static MxDevice *device;
+static MxMachine slow; /* the device's, as if every operation took as long as many bytes sent */
 
 /* Its variables are the inputs, then the outputs. */
 static void trace_program(Program *p, const Shot *shot, bool adds) {
@@ -168,8 +169,15 @@ static void sum_up(Program *p, const MxMesh *mesh, uint32_t axes, int v, const M
     var_fill(p->run, v, own);
 }
 
+static bool is_swapped(const MxGraph *graph) {
+    bool is = false;
+    for (int n = 0; n < graph->n_nodes; n++) is = is || graph->nodes[n].op == &op_swap_halves;
+    return is;
+}
+
 /* The program with variables cut as drawn; what the ranks made, to compare later. */
-static void run_divided(Program *p, const MxMesh *mesh, const MxSharding *sharding) {
+static void run_divided(Program *p, const MxMachine *machine, const MxMesh *mesh,
+                        const MxSharding *sharding) {
     MxRules rules = mx_rules_new(&p->arena, NULL, 0);
     MxVars *local = mx_new(&p->arena, MxVars);
     local->arena = &p->arena;
@@ -178,17 +186,19 @@ static void run_divided(Program *p, const MxMesh *mesh, const MxSharding *shardi
         type.shape = mx_sharding_shape(mesh, sharding[v], type.shape);
         mx_vars_add(local, p->vars.item[v].name, type);
     }
-    MxPartition partition = {.machine = device->backend->machine,
+    MxPartition partition = {.machine = machine,
                              .mesh = mesh,
                              .rules = &rules,
                              .rank = mx_comm_rank(comm),
                              .vars = local,
                              .var = sharding,
-                             .regathers = true};
+                             .regathers = true,
+                             .balances = true};
     MxGraph *graph;
     MxError err = {0};
     ck_assert_msg(mx_partition(&partition, p->graph, &graph, &err), "%s", err.text.data);
     p->is_joined = is_joined(p, graph);
+    p->is_swapped = is_swapped(graph);
     open_run(p, local, graph);
     fill(p, mesh, sharding);
     mx_run_entry(p->run, 0);
@@ -247,7 +257,7 @@ START_TEST(divided_is_undivided) {
     MxArena scratch = {.name = "meshes"};
     uint64_t state =
         mx_hash64(shot->name, strlen(shot->name)) + adds; /* whatever other cases are */
-    int n_joined = 0, n_meshes = 0;
+    int n_joined = 0, n_swapped = 0, n_meshes = 0;
     if (adds && !shot->op->accumulates) return;
     trace_program(&whole, shot, adds);
     open_run(&whole, &whole.vars, whole.graph);
@@ -257,19 +267,24 @@ START_TEST(divided_is_undivided) {
         if (!mesh_of(&scratch, &mesh_cases[m], &mesh)) continue;
         n_meshes++;
         for (int d = 0; d < DRAWS; d++) {
+            bool is_slow = d % 2 && shot->c->use & CASE_SWAPPED;
+            const MxMachine *machine = is_slow ? &slow : device->backend->machine;
             trace_program(&divided[d], shot, adds);
             for (int v = 0; v < whole.n_vars; v++)
                 sharding[d][v] = draw_sharding(&mesh, whole.vars.item[v].type, &state);
-            run_divided(&divided[d], &mesh, sharding[d]);
+            run_divided(&divided[d], machine, &mesh, sharding[d]);
         }
         for (int d = 0; d < DRAWS; d++) {
             n_joined += divided[d].is_joined;
+            n_swapped += divided[d].is_swapped;
             compare(&divided[d], &whole, &mesh, sharding[d]);
             mx_arena_release(&divided[d].arena);
         }
     }
     ck_assert_msg(!(shot->c->use & CASE_JOINED) || !shot->op->exchange || n_joined > 0 || !n_meshes,
                   "%s: ranks never exchanged anything within it", shot->name);
+    ck_assert_msg(!(shot->c->use & CASE_SWAPPED) || n_swapped > 0 || !n_meshes,
+                  "%s: ranks never swapped halves", shot->name);
     mx_arena_release(&whole.arena);
     mx_arena_release(&scratch);
 }
@@ -285,6 +300,9 @@ static void open_device(void) {
     MxError err = {0};
     ck_assert(mx_device_open(&device_arena, &(MxDeviceConfig){.n_threads = 1, .comm = comm},
                              &device, &err));
+    slow = *device->backend->machine;
+    slow.flops_a_byte = 1e-3;
+    slow.exchange_bytes = 0;
 }
 
 static void close_device(void) {

@@ -245,6 +245,10 @@ static const struct {
      "causal scale 0.5 values 4"},
     {&op_attention, &(const MxAttentionAttr){.scale = 1, .is_chosen = true},
      "causal scale 1 chosen"},
+    {&op_attention,
+     &(const MxAttentionAttr){
+         .scale = 1, .is_part = true, .first_query = 4, .is_swapped = true, .second_query = 14},
+     "causal scale 1 from query 4 and 14"},
     {&op_index, &(const MxIndexAttr){.n_best = 8, .keeps_ties = true}, "8 and ties"},
     {&op_cache_index, &(const MxIndexAttr){.n_best = 8, .is_part = true, .first_query = 4},
      "8 from query 4"},

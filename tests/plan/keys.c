@@ -261,6 +261,7 @@ static const struct {
     {MX_KEY_log_period, "how much of a metrics file a crash may cost"},
     {MX_KEY_keep_best_checkpoint, "tests/train/test_checkpoints.c: an evaluation before the best"},
     {MX_KEY_watchdog_seconds, "tests/mpi/run.sh: a rank that hangs"},
+    {MX_KEY_context_parallel_load_balance, "tests/mpi/exchanges.c: halves of a long row"},
     {MX_KEY_use_sft, "tests/data/test_records.c: prompts with completions"},
     {MX_KEY_data_changed, "tests/train/test_data_runs.c: other data when a run goes on"},
     {MX_KEY_abort_on_nan_loss, "tests/train/test_blackbox.c: a loss that is NaN"},

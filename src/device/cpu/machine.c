@@ -9,6 +9,7 @@ static MxCommCost collective_cost(MxCollective collective, MxType in, int ranks)
     if (collective == MX_ALL_GATHER) return (MxCommCost){1, others * n * each};
     if (collective == MX_REDUCE_SCATTER || collective == MX_ALL_TO_ALL)
         return (MxCommCost){1, others * (n / ranks) * each};
+    if (collective == MX_SWAP_HALVES) return (MxCommCost){1, n / 2 * each};
     if (n < CPU_SMALL_SUM) return (MxCommCost){1, others * n * each};
     return (MxCommCost){2, 2 * others * part * each};
 }

@@ -271,9 +271,10 @@ static void add_keys(const Attention *a, int64_t head, const int64_t b_k_n[3], W
 }
 
 static void attend(const Attention *a, int64_t b, int64_t head, int64_t from, Work *w) {
+    int64_t end_q = from < a->half ? a->half : a->time;
     for (int i = 0; i < a->n_blocks; i++) {
         int64_t q = from + i * a->side;
-        w->block[i].tile = (Tile){.b = b, .q = q, .n_q = cpu_min(a->side, a->time - q)};
+        w->block[i].tile = (Tile){.b = b, .q = q, .n_q = cpu_min(a->side, end_q - q)};
         if (w->block[i].tile.n_q > 0) begin(a, head, w, &w->block[i]);
     }
     for (int64_t k = a->oldest, end; k < a->keys; k = end) {
@@ -284,24 +285,30 @@ static void attend(const Attention *a, int64_t b, int64_t head, int64_t from, Wo
         if (w->block[i].tile.n_q > 0) finish(a, head, w, &w->block[i]);
 }
 
+/* Where a span of queries begins. */
+static int64_t span_start(const Attention *a, int64_t span) {
+    int64_t of_first = cpu_pieces(a->half, ATTENTION_SPAN);
+    return span < of_first ? span * ATTENTION_SPAN : a->half + (span - of_first) * ATTENTION_SPAN;
+}
+
 /* Pieces of work: spans of queries of every head of every sequence, the longest first. */
 static void attend_span(const void *context, int64_t begin, int64_t end, int worker) {
     const Attention *a = context;
     size_t used = 0;
     Work w = carve(a, a->scratch + a->worker_bytes * (size_t)worker, &used);
-    int64_t spans = cpu_pieces(a->time, ATTENTION_SPAN), rows = a->batch * a->heads;
+    int64_t spans = attention_pieces(a, ATTENTION_SPAN), rows = a->batch * a->heads;
     small_open(a->kind);
     for (int64_t i = begin; i < end; i++) {
         int64_t span = spans - 1 - i / rows, row = i % rows;
-        attend(a, row / a->heads, row % a->heads, span * ATTENTION_SPAN, &w);
+        attend(a, row / a->heads, row % a->heads, span_start(a, span), &w);
     }
     small_close(a->kind);
 }
 
 void attention_forward(const MxDevice *device, Attention a) {
     a.worker_bytes = attention_forward_bytes(&a);
-    cpu_for_uneven(device, a.batch * a.heads * cpu_pieces(a.time, ATTENTION_SPAN), 1, attend_span,
-                   &a);
+    int64_t spans = attention_pieces(&a, ATTENTION_SPAN);
+    cpu_for_uneven(device, a.batch * a.heads * spans, 1, attend_span, &a);
 }
 
 static size_t attention_scratch(const MxDevice *device, const MxKernelCall *call) {

@@ -31,7 +31,8 @@ typedef struct Attention {
     int64_t slots, oldest; /* key k lies in row k mod slots; those before the oldest are gone */
     int64_t side;          /* queries, and keys, of a tile */
     int n_blocks;          /* of a span */
-    int64_t first;         /* the key of which query 0 is the token */
+    int64_t first;         /* the key of which query 0 is the token … */
+    int64_t half, second;  /* … and the one of query `half`, from which on they are others */
     float factor;          /* from a product, or from a capped score, to the exponent of 2 */
     MxDtype dtype;
     char *scratch;
@@ -52,6 +53,18 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call);
  * thread needs for it. */
 void attention_forward(const MxDevice *device, Attention a);
 size_t attention_forward_bytes(const Attention *a);
+/* attention_token — the key of which a query is the token. attention_queries_end — where the tile
+ * ends that begins at query q: its tokens lie side by side. */
+static inline int64_t attention_token(const Attention *a, int64_t q) {
+    return q < a->half ? a->first + q : a->second + q - a->half;
+}
+static inline int64_t attention_queries_end(const Attention *a, int64_t q) {
+    return cpu_min(q + a->side, q < a->half ? a->half : a->time);
+}
+/* attention_pieces — of queries, of at most so many tokens side by side. */
+static inline int64_t attention_pieces(const Attention *a, int64_t size) {
+    return cpu_pieces(a->half, size) + cpu_pieces(a->time - a->half, size);
+}
 /* attention_parts — what has to be done of a tile: all of it if everything is seen, or those parts
  * of which something is seen; how many there are. */
 int attention_parts(const Attention *a, const Tile *tile, Tile parts[ATTENTION_PARTS]);

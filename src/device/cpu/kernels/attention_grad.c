@@ -98,7 +98,12 @@ static size_t worker_bytes(const Attention *a) {
 }
 
 static int64_t blocks_of(const Attention *a) {
-    return cpu_pieces(a->time, a->side);
+    return attention_pieces(a, a->side);
+}
+
+/* The block of queries that has this one. */
+static int64_t block_of(const Attention *a, int64_t q) {
+    return q < a->half ? q / a->side : cpu_pieces(a->half, a->side) + (q - a->half) / a->side;
 }
 
 static Group carve_group(const Attention *a, char *scratch, size_t *used) {
@@ -241,7 +246,7 @@ static void add_to_keys(const Attention *a, const Block *part, Operand left, con
 }
 
 static atomic_int *turn_of(const Attention *a, int64_t head, int64_t q, const Work *w) {
-    return w->group.turns + head % a->group * blocks_of(a) + q / a->side;
+    return w->group.turns + head % a->group * blocks_of(a) + block_of(a, q);
 }
 
 /* Spans are begun in their order, so the one that is waited for is under way. */
@@ -382,8 +387,10 @@ static void add_span(const Attention *a, int64_t b, int64_t key_head, Work *w) {
         if (w->block[i].tile.n_k > 0) begin(a, key_head, &w->block[i]);
     }
     for (int64_t head = key_head * a->group; head < (key_head + 1) * a->group; head++)
-        for (int64_t q = 0; q < a->time; q += a->side)
-            add_queries(a, head, (int64_t[]){b, q, cpu_min(a->side, a->time - q)}, w);
+        for (int64_t q = 0, end; q < a->time; q = end) {
+            end = attention_queries_end(a, q);
+            add_queries(a, head, (int64_t[]){b, q, end - q}, w);
+        }
     for (int i = 0; i < a->n_blocks; i++)
         if (w->block[i].tile.n_k > 0) finish(a, key_head, &w->block[i]);
 }

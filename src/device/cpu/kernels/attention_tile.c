@@ -33,6 +33,8 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
                        .keys = k.dim[1],
                        .slots = k.dim[1],
                        .first = attr->first_query,
+                       .half = attr->is_swapped ? q.dim[1] / 2 : q.dim[1],
+                       .second = attr->second_query,
                        .factor = (attr->softcap > 0 ? 1.0f : (float)attr->scale) * log2_e,
                        .heads = q.dim[2],
                        .key_heads = k.dim[2],
@@ -117,7 +119,7 @@ static Extremes extremes(const int32_t *x, int64_t n) {
 
 /* Segments are told apart by their smallest and largest number on both sides. */
 static Sight sight_of(const Attention *a, const Tile *tile) {
-    int64_t first_q = a->first + tile->q, last_k = tile->k + tile->n_k - 1;
+    int64_t first_q = attention_token(a, tile->q), last_k = tile->k + tile->n_k - 1;
     Range first = keys_of(a, tile->b, first_q);
     Range last = keys_of(a, tile->b, first_q + tile->n_q - 1);
     if (last_k < first.low || tile->k > last.high) return SIGHT_NONE;
@@ -204,7 +206,7 @@ static void mask_others(const Attention *a, const Tile *tile, const int64_t q_k_
 void attention_mask(const Attention *a, const Tile *tile, bool by_key, float *scores,
                     int64_t step) {
     int64_t rows = by_key ? tile->n_k : tile->n_q, columns = by_key ? tile->n_q : tile->n_k;
-    int64_t q = a->first + tile->q;
+    int64_t q = attention_token(a, tile->q);
     int64_t first_row = by_key ? tile->k : q, first_column = by_key ? q : tile->k;
     if (a->attr->softcap > 0) cap_scores(rows * step, a->attr, scores);
     const int64_t by_keys[] = {1, step}, by_queries[] = {step, 1};

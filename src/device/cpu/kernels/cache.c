@@ -300,6 +300,7 @@ static void attend_stretch(const MxDevice *device, const Cached *c, int64_t b, S
     Attention a = attention_of(device, &same);
     a.batch = 1;
     a.time = stretch.n;
+    a.half = stretch.n;
     a.first = stretch.first;
     a.keys = stretch.first + stretch.n;
     a.oldest = cpu_max(0, a.keys - c->slots);

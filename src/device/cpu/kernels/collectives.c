@@ -353,30 +353,114 @@ static void all_gather_run(const MxDevice *device, const MxKernelCall *call) {
 const MxKernel cpu_all_gather = {
     .scratch = all_gather_scratch, .prepare = prepare, .run = all_gather_run};
 
-typedef struct Take {
+typedef struct Rows {
     const char *from;
     char *to;
-    size_t row, stride;
-} Take;
+    size_t row, from_stride, to_stride;
+} Rows;
 
-static void take_rows(const void *context, int64_t begin, int64_t end, int worker) {
+static void copy_span(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
-    const Take *t = context;
+    const Rows *r = context;
     for (int64_t i = begin; i < end; i++)
-        memcpy(t->to + (size_t)i * t->row, t->from + (size_t)i * t->stride, t->row);
+        memcpy(r->to + (size_t)i * r->to_stride, r->from + (size_t)i * r->from_stride, r->row);
+}
+
+static void copy_rows(const MxDevice *device, int64_t n, const Rows *rows) {
+    cpu_for(device, n, cpu_max(1, CPU_PIECE * 4 / cpu_max(1, (int64_t)rows->row)), copy_span, rows);
 }
 
 static void take_part_run(const MxDevice *device, const MxKernelCall *call) {
     if (!call->out[0]) return;
     View part = view_of(call->out_type[0], cut_of(call));
-    Take take = {.to = call->out[0], .row = (size_t)part.size * part.inner_bytes};
-    take.stride = take.row * (size_t)group_of(call)->size;
-    take.from = (const char *)call->in[0] + take.row * (size_t)group_of(call)->index;
-    cpu_for(device, part.outer, cpu_max(1, CPU_PIECE * 4 / cpu_max(1, (int64_t)take.row)),
-            take_rows, &take);
+    size_t row = (size_t)part.size * part.inner_bytes;
+    Rows rows = {.from = (const char *)call->in[0] + row * (size_t)group_of(call)->index,
+                 .to = call->out[0],
+                 .row = row,
+                 .from_stride = row * (size_t)group_of(call)->size,
+                 .to_stride = row};
+    copy_rows(device, part.outer, &rows);
 }
 
 const MxKernel cpu_take_part = {.run = take_part_run};
+
+/* ---- swap_halves: an exchange with one other rank, or none */
+
+static int opposite_of(const MxGroup *group) {
+    return group->size - 1 - group->index;
+}
+
+static bool prepare_swap(MxDevice *device, MxKernelCall *call, MxError *err) {
+    (void)err;
+    const MxGroup *group = group_of(call);
+    int own = group->index, other = opposite_of(group);
+    if (own == other) return true;
+    int ranks[] = {group->ranks[cpu_min(own, other)], group->ranks[cpu_max(own, other)]};
+    MxGroup pair = *group;
+    pair.size = 2;
+    pair.index = own > other;
+    pair.ranks = ranks;
+    call->state = mx_comm_exchange(device->config.comm, &pair);
+    return true;
+}
+
+/* Of an array of one row the other's half comes to where it stays. Halves of several rows are put
+ * in order, the pair's first rank's block before its second's. */
+typedef struct Swap {
+    View v;
+    size_t half, bytes; /* of a row's half, and of all of them */
+    size_t own;         /* this rank's place in the pair */
+    bool is_apart;
+} Swap;
+
+static Swap swap_of(const MxKernelCall *call) {
+    Swap s = {.v = view_of(call->in_type[0], cut_of(call))};
+    s.half = (size_t)(s.v.size / 2) * s.v.inner_bytes;
+    s.bytes = s.half * (size_t)s.v.outer;
+    s.own = group_of(call)->index > opposite_of(group_of(call));
+    s.is_apart = s.v.outer > 1;
+    return s;
+}
+
+static size_t swap_scratch(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    return swap_of(call).is_apart ? cpu_padded(bytes_of(call->in_type[0])) : 0;
+}
+
+static void start_swap(const MxDevice *device, const MxKernelCall *call, const Swap *s) {
+    char *send = (char *)call->in[0] + s->half, *recv = (char *)call->out[0] + s->own * s->half;
+    if (s->is_apart) {
+        recv = call->scratch;
+        Rows sent = {send, recv + s->own * s->bytes, s->half, 2 * s->half, s->half};
+        copy_rows(device, s->v.outer, &sent);
+        send = sent.to;
+    }
+    mx_exchange_all_gather(call->state, "swap_halves", send, recv, s->bytes);
+}
+
+static void finish_swap(const MxDevice *device, const MxKernelCall *call, const Swap *s) {
+    mx_exchange_finish(call->state);
+    if (!s->is_apart) return;
+    const char *from = (const char *)call->scratch + (1 - s->own) * s->bytes;
+    Rows got = {from, (char *)call->out[0] + s->half, s->half, s->half, 2 * s->half};
+    copy_rows(device, s->v.outer, &got);
+}
+
+static void swap_run(const MxDevice *device, const MxKernelCall *call) {
+    if (!call->out[0]) return;
+    Swap s = swap_of(call);
+    Rows kept = {.from = call->in[0],
+                 .to = call->out[0],
+                 .row = call->state ? s.half : 2 * s.half,
+                 .from_stride = 2 * s.half,
+                 .to_stride = 2 * s.half};
+    if (call->phase == 0) copy_rows(device, s.v.outer, &kept);
+    if (call->phase == 0 && call->state) start_swap(device, call, &s);
+    if (call->phase == 1 && call->state) finish_swap(device, call, &s);
+}
+
+const MxKernel cpu_swap_halves = {
+    .scratch = swap_scratch, .prepare = prepare_swap, .run = swap_run};
 
 /* ---- pack, unpack: small arrays, a row at a time */
 
