@@ -65,6 +65,9 @@ USES.mxtrain   := report
 USES.mxconvert := ckpt model text
 USES.mxcompare := ckpt model
 USES.mxdecode  := serve
+# And one that is a script, src/tools/<name>.
+SCRIPTS        := mxrun
+PROGRAMS       := $(TOOLS) $(SCRIPTS)
 
 B        := build$(if $(IS_CLANG),/clang)
 CFLAGS   ?= -O2 -g
@@ -108,7 +111,8 @@ libs    = $(foreach r,$(call closure,$1),$(LIBS.$r))
 room_of = $(word 2,$(subst /, ,$1))
 link    = $(CC) $(LDFLAGS) -o $@ $^
 
-all: $(TOOLS:%=$B/%)  ## build the tools (default)
+all: $(PROGRAMS:%=$B/%)  ## build the tools (default)
+$(SCRIPTS:%=$B/%): $B/%: src/tools/% ; @mkdir -p $(@D) ; install $< $@
 
 # The descriptors of ops, which several rooms' tests loop over.
 OP_CASES        := $(patsubst %.c,$B/%.o,$(wildcard tests/cases/*.c))
@@ -234,7 +238,7 @@ deps-aarch64: deps
 
 # For crashes, power losses, full disks, failing calls and damage: libraries to be preloaded, and a disk after a power loss.
 FAULTS := $B/faults.so $B/record.so $B/power
-tests: $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(TOOLS:%=$B/%) $(FAULTS)
+tests: $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(PROGRAMS:%=$B/%) $(FAULTS)
 # A suite is a command: a room's tests unless it has a line here. Those that take long come first, so
 # that none of them is left alone at the end.
 RANKS        ?= 1 2 4 8
@@ -242,8 +246,8 @@ RANKS        ?= 1 2 4 8
 # all of them in check-guarded.
 GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
 GUARDED      := run golden preference checkpoints ranks
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks fault cli decode reply tasks meta serving finetune docs images manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
-LONGEST      := $(filter mpi-8 mpi-4 ranks fault plan device train ckpt,$(ANY_ORDER))
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks cluster fault cli decode reply tasks meta serving finetune docs images manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
+LONGEST      := $(filter mpi-8 mpi-4 ranks cluster fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
 SUITE.decode := tests/cli/decode.sh $B/mxdecode
@@ -259,6 +263,7 @@ SUITE.watching := tests/watching/run.sh $B/mxtrain
 SUITE.hardened := tests/cli/hardened.sh $(TOOLS:%=$B/%)
 SUITE.fault  := tests/fault/run.sh $(abspath $B)
 SUITE.ranks  := tests/mpi/run.sh $B/mxtrain $B/mxcompare
+SUITE.cluster := tests/cluster/run.sh $B
 $(foreach n,$(RANKS),$(eval SUITE.mpi-$n := $(MPIRUN) -n $n $B/test_mpi))
 $(foreach f,$(FUZZERS),$(eval SUITE.replay-$f := $B/fuzz_$f tests/fuzz/corpus/$f))
 # In double quotes: a command stands in single ones below.
@@ -285,12 +290,13 @@ check-aarch64:  ## compile everything for another processor (needs gcc-aarch64-l
 FAULT_CC := $(CC) -std=c17 -Wall -Wextra -Werror -O2 -D_GNU_SOURCE
 $B/%.so: tests/fault/%.c tests/fault/record.h ; @mkdir -p $(@D) ; $(FAULT_CC) -fPIC -shared -o $@ $< -ldl
 $B/power: tests/fault/power.c tests/fault/record.h ; @mkdir -p $(@D) ; $(FAULT_CC) -o $@ $<
-test-long: $B/mxtrain $B/mxcompare $B/mxconvert $(FAULTS) $(FUZZERS:%=$B/fuzz_%) $B/test_ckpt $B/test_mpi $B/test_plan  ## run the long versions of the tests of faults, damaged files, ranks and keys, and check-guarded; about two hours
+test-long: $B/mxtrain $B/mxcompare $B/mxrun $B/mxconvert $(FAULTS) $(FUZZERS:%=$B/fuzz_%) $B/test_ckpt $B/test_mpi $B/test_plan  ## run the long versions of the tests of faults, damaged files, ranks and keys, and check-guarded; about two hours
 	MX_LONG=1 CK_RUN_SUITE=keys MX_BIN=$B/mxtrain $B/test_plan
 	tests/campaign.sh $B
 	tests/fault/run.sh $(abspath $B) long calls storage full_disk memory unreadable ranks
 	for n in 1 2 3 4 6 8; do MX_LONG=1 $(MPIRUN) -n $$n $B/test_mpi || exit 1; done
 	tests/mpi/run.sh $B/mxtrain $B/mxcompare long
+	tests/cluster/run.sh $B long
 	$(MAKE) -s check-guarded
 check-mpi: $(RANKS:%=check-mpi-%) check-ranks
 fuzz-%:  ## search for inputs that break a parser (clang, libFuzzer), FUZZ_SECONDS=60
@@ -324,22 +330,22 @@ PREFIXED = $(DESTDIR)$(PREFIX)
 SHARE   = $(PREFIXED)/share/mxtrain
 DOC     = $(PREFIXED)/share/doc/mxtrain
 MAN     = $(PREFIXED)/share/man
-COMPLETIONS = $(addprefix $(PREFIXED)/share/,$(TOOLS:%=bash-completion/completions/%) $(TOOLS:%=zsh/site-functions/_%) $(TOOLS:%=fish/vendor_completions.d/%.fish))
+COMPLETIONS = $(addprefix $(PREFIXED)/share/,$(PROGRAMS:%=bash-completion/completions/%) $(PROGRAMS:%=zsh/site-functions/_%) $(PROGRAMS:%=fish/vendor_completions.d/%.fish))
 SHARED  = $(shell cd share/mxtrain && find -L * -type f)
 DOCS    = README.md CONTRIBUTING.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/*.png docs/*/*.md)
 install: all  ## install tools, configs, bundled data, documents, manual pages and completion under $(DESTDIR)$(PREFIX)
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE) $(DOC)
-	install $(TOOLS:%=$B/%) $(DESTDIR)$(PREFIX)/bin
+	install $(PROGRAMS:%=$B/%) $(DESTDIR)$(PREFIX)/bin
 	cp -RL share/mxtrain/* $(SHARE)
 	cp -R --parents $(DOCS) $(DOC)
 	install -d $(MAN)/man1 $(MAN)/man5 $(dir $(COMPLETIONS))
-	for t in $(TOOLS); do $B/$$t --man >$(MAN)/man1/$$t.1 && $B/$$t --completion bash >$(PREFIXED)/share/bash-completion/completions/$$t && \
+	for t in $(PROGRAMS); do $B/$$t --man >$(MAN)/man1/$$t.1 && $B/$$t --completion bash >$(PREFIXED)/share/bash-completion/completions/$$t && \
 	    $B/$$t --completion zsh >$(PREFIXED)/share/zsh/site-functions/_$$t && \
 	    $B/$$t --completion fish >$(PREFIXED)/share/fish/vendor_completions.d/$$t.fish || exit 1; done
 	$B/mxtrain --help-config man >$(MAN)/man5/base.yml.5
 
 uninstall:  ## remove what install put there, and nothing else
-	rm -f $(TOOLS:%=$(DESTDIR)$(PREFIX)/bin/%) $(SHARED:%=$(SHARE)/%) $(DOCS:%=$(DOC)/%) $(TOOLS:%=$(MAN)/man1/%.1) $(MAN)/man5/base.yml.5 $(COMPLETIONS)
+	rm -f $(PROGRAMS:%=$(DESTDIR)$(PREFIX)/bin/%) $(SHARED:%=$(SHARE)/%) $(DOCS:%=$(DOC)/%) $(PROGRAMS:%=$(MAN)/man1/%.1) $(MAN)/man5/base.yml.5 $(COMPLETIONS)
 	find $(wildcard $(SHARE) $(DOC)) -depth -type d -empty -delete
 
 deb: deps deps-deb  ## build a Debian package of the last commit's version, byte-identical wherever it is built: build/deb/mxtrain_<version>_<arch>.deb

@@ -50,7 +50,7 @@ fi
 # ---- what it does
 
 cd "$work" || exit 1
-for tool in mxtrain mxconvert mxcompare mxdecode; do
+for tool in mxtrain mxconvert mxcompare mxdecode mxrun; do
     is "$tool runs" "$("$unpacked/usr/bin/$tool" --version 2>&1)" "$tool $release"
     is "$tool has a manual page" "$(zcat "$unpacked/usr/share/man/man1/$tool.1.gz" | sed -n 's/^\(\.TH\) \([^ ]*\) .*/\1 \2/p')" ".TH $tool"
 done

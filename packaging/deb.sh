@@ -50,7 +50,8 @@ mxtrain ($version) unstable; urgency=medium
  -- $maintainer  $(date -R -d "@$SOURCE_DATE_EPOCH")
 EOF
 gzip -9n "$doc/changelog" "$share"/man/man?/*
-strip --strip-unneeded --remove-section=.comment "$tree"/usr/bin/*
+compiled=$(cd "$tree/usr/bin" && grep -l "^.ELF" -- *)
+(cd "$tree/usr/bin" && echo "$compiled" | xargs strip --strip-unneeded --remove-section=.comment)
 find "$tree" -type d -exec chmod 755 {} +
 find "$tree" -type f -exec chmod 644 {} +
 chmod 755 "$tree"/usr/bin/*
@@ -59,7 +60,7 @@ chmod 755 "$tree"/usr/bin/*
 
 mkdir "$tree/DEBIAN" "$work/debian"
 printf 'Source: mxtrain\n\nPackage: mxtrain\nArchitecture: any\n' >"$work/debian/control"
-(cd "$work" && dpkg-shlibdeps -O "$tree"/usr/bin/* >debian/linked)
+(cd "$work" && echo "$compiled" | sed "s|^|$tree/usr/bin/|" | xargs dpkg-shlibdeps -O >debian/linked)
 linked=$(sed -n 's/^shlibs:Depends=//p' "$work/debian/linked")
 openblas=$(strings "$tree/usr/bin/mxtrain" | grep '/libopenblas\.so\.0$')
 loaded=$(dpkg -S "$openblas" | sed 's/[:,].*//')

@@ -44,7 +44,10 @@ for file in LICENSE README.md docs/CONFIG.md; do
     [ -s "$prefix/share/doc/mxtrain/$file" ] || complain "no $file"
 done
 
-for file in man/man1/mxconvert.1 man/man5/base.yml.5 bash-completion/completions/mxtrain; do
+"$prefix/bin/mxrun" -n 2 --dry-run steps=1 >"$work/log" 2>&1 || complain "mxrun: exit $?"
+grep -q "mpirun .* -n 2 .*$prefix/bin/mxtrain steps=1\$" "$work/log" || complain "mxrun does not start the program beside it"
+
+for file in man/man1/mxconvert.1 man/man1/mxrun.1 man/man5/base.yml.5 bash-completion/completions/mxtrain bash-completion/completions/mxrun; do
     [ -s "$prefix/share/$file" ] || complain "no $file"
 done
 
