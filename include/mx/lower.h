@@ -161,6 +161,8 @@ void mx_pass_remat(MxGraph *graph,
 void mx_pass_fuse(MxGraph *graph); /* fuses casts into producers, cross-entropy into its gradient */
 void mx_pass_fuse_losses(MxGraph *graph); /* only the latter */
 void mx_pass_schedule(MxGraph *graph);    /* drops dead nodes; stable topological order */
+/* Moves gathers of small weights to the first of them; keeps the order good for overlap. */
+void mx_pass_gathers(MxGraph *graph, const MxMachine *machine);
 /* Combines small exchanges of the same kind; keeps the order good for overlap. */
 void mx_pass_bucket(MxGraph *graph, const MxMachine *machine);
 /* Overlaps exchanges with computation; the last of these passes. */

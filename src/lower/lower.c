@@ -15,6 +15,10 @@ static void schedule(MxGraph *graph, const MxLowerOptions *options) {
     mx_pass_schedule(graph);
 }
 
+static void gathers(MxGraph *graph, const MxLowerOptions *options) {
+    mx_pass_gathers(graph, options->machine);
+}
+
 static void bucket(MxGraph *graph, const MxLowerOptions *options) {
     mx_pass_bucket(graph, options->machine);
 }
@@ -31,8 +35,8 @@ static const struct {
     bool leaves_dead;
 } passes[] = {
     {.name = "remat", .run = remat},       {.name = "fuse", .run = fuse, .leaves_dead = true},
-    {.name = "schedule", .run = schedule}, {.name = "bucket", .run = bucket},
-    {.name = "overlap", .run = overlap},
+    {.name = "schedule", .run = schedule}, {.name = "gathers", .run = gathers},
+    {.name = "bucket", .run = bucket},     {.name = "overlap", .run = overlap},
 };
 
 MxLowered mx_lower(MxGraph *graph, const MxLowerOptions *options) {

@@ -36,23 +36,21 @@ static bool is_fixed(const MxNode *node) {
 
 /* ---- started early */
 
-/* Lets a value that is a variable's, cast or seen as another shape, be there at a time at which it
- * may not have been made yet; false if it is anything else. */
-static bool have_at(Pass *p, MxValue value, Time time) {
-    enum { MOST = 4 }; /* nodes: view, cast, view, variable */
-    int chain[MOST], n = 0;
-    bool is_source = false;
-    while (n < MOST && !is_source) {
-        int maker = p->graph->values[value].node;
-        const MxNode *node = &p->graph->nodes[maker];
-        is_source = node->op->flags & MX_OP_SOURCE;
-        if (!is_source && !(node->op->flags & (MX_OP_CAST | MX_OP_VIEW))) return false;
-        chain[n++] = maker;
-        if (!is_source) value = node->in[0];
-    }
-    for (int i = 0; is_source && i < n; i++)
-        if (p->time[chain[i]] > time) p->time[chain[i]] = time;
-    return is_source;
+/* Whether a value is a variable's, cast or seen as another shape, or several of these packed. */
+static bool is_of_variables(const Pass *p, MxValue value) {
+    const MxNode *node = mx_graph_producer(p->graph, value);
+    if (node->op->flags & MX_OP_SOURCE) return true;
+    bool is = node->op == &op_pack || node->op->flags & (MX_OP_CAST | MX_OP_VIEW);
+    for (int i = 0; is && i < node->n_in; i++) is = is_of_variables(p, node->in[i]);
+    return is;
+}
+
+/* Lets such a value be there at a time at which it may not have been made yet. */
+static void have_at(Pass *p, MxValue value, Time time) {
+    int maker = p->graph->values[value].node;
+    const MxNode *node = &p->graph->nodes[maker];
+    if (p->time[maker] > time) p->time[maker] = time;
+    for (int i = 0; i < node->n_in; i++) have_at(p, node->in[i], time);
 }
 
 /* What another stage sends may come while the layers work on what it sent before. */
@@ -72,7 +70,10 @@ static void start_early(Pass *p) {
         if (node->op->collective != MX_ALL_GATHER || phases_of(p, n) == 1 || is_fixed(node))
             continue;
         bool is_free = p->graph->values[node->out[0]].var == MX_NONE;
-        if (before && is_free && have_at(p, node->in[0], before + 1)) p->early[n][0] = before + 2;
+        if (before && is_free && is_of_variables(p, node->in[0])) {
+            have_at(p, node->in[0], before + 1);
+            p->early[n][0] = before + 2;
+        }
         before = p->time[n];
     }
 }

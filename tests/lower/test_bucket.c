@@ -111,9 +111,62 @@ START_TEST(buckets_have_a_size) {
 }
 END_TEST
 
+/* ---- gathers of weights go to the first of them */
+
+/* A layer: a weight, cast and gathered, and a product's place taken by what uses it. */
+static MxValue layer(MxValue x, const char *name, MxShape shape) {
+    MxValue w = mx_cast(&t, source(name, MX_F32, shape), MX_BF16);
+    return mx_add(&t, x, exchange(&op_all_gather, w, 1));
+}
+
+START_TEST(small_weights_of_layers_are_gathered_together) {
+    MxValue x = source("x", MX_BF16, MX_SHAPE(8));
+    x = layer(layer(layer(x, "a", MX_SHAPE(4)), "b", MX_SHAPE(4)), "c", MX_SHAPE(4));
+    keep(x, "y");
+    mx_pass_schedule(t.graph);
+    mx_pass_gathers(t.graph, &test_machine);
+    mx_graph_verify(t.graph);
+    mx_pass_bucket(t.graph, &test_machine);
+    mx_graph_verify(t.graph);
+    ck_assert_int_eq(count_op(t.graph, &op_all_gather), 1);
+    ck_assert_int_eq(count_op(t.graph, &op_unpack), 3);
+}
+END_TEST
+
+START_TEST(large_weights_are_gathered_one_by_one) {
+    MxValue x = source("x", MX_BF16, MX_SHAPE(1 << 18));
+    x = layer(layer(x, "a", MX_SHAPE(1 << 17)), "b", MX_SHAPE(1 << 17));
+    keep(x, "y");
+    mx_pass_schedule(t.graph);
+    mx_pass_gathers(t.graph, &test_machine);
+    mx_pass_bucket(t.graph, &test_machine);
+    mx_graph_verify(t.graph);
+    ck_assert_int_eq(count_op(t.graph, &op_all_gather), 2);
+}
+END_TEST
+
+START_TEST(what_is_no_weight_stays_where_it_is) {
+    MxValue x = source("x", MX_F32, MX_SHAPE(4));
+    MxValue a = exchange(&op_all_gather, x, 1);
+    MxValue b = mx_scale(&t, a, 2);
+    keep(b, "b");
+    MxValue moved = exchange(&op_all_gather, mx_scale(&t, x, 5), 1); /* no variable's */
+    keep(mx_scale(&t, moved, 7), "c");
+    mx_pass_schedule(t.graph);
+    mx_pass_gathers(t.graph, &test_machine);
+    mx_graph_verify(t.graph);
+    mx_pass_bucket(t.graph, &test_machine);
+    mx_graph_verify(t.graph);
+    ck_assert_int_eq(count_op(t.graph, &op_all_gather), 2);
+}
+END_TEST
+
 Suite *bucket_suite(void) {
     Suite *suite = suite_create("lower/bucket");
     TCase *tcase = add_case(suite, "bucket");
+    tcase_add_test(tcase, small_weights_of_layers_are_gathered_together);
+    tcase_add_test(tcase, large_weights_are_gathered_one_by_one);
+    tcase_add_test(tcase, what_is_no_weight_stays_where_it_is);
     tcase_add_test(tcase, small_sums_share_an_exchange);
     tcase_add_test(tcase, parts_are_packed_by_rank);
     tcase_add_test(tcase, a_user_ends_the_wait);
