@@ -97,9 +97,10 @@ typedef struct MxStages {
     const int *const
         *own; /* [micro-batch][variable] the variable that this micro-batch uses instead */
     const bool *is_sum;   /* [variable] it receives the sum over micro-batches */
-    const int *gradients; /* variables that micro-batches add to … */
+    const int *gradients; /* variables that micro-batches add to */
     int n_gradients;
-    bool adds; /* … and whose contents before the entry count; otherwise they are overwritten */
+    const bool
+        *adds; /* [variable] its contents before the entry count; else they are overwritten */
 } MxStages;
 
 /* mx_cut_stages — the part of a rank's graph (mx_partition) that its stage runs, for all

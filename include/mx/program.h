@@ -298,6 +298,7 @@ typedef struct MxTrainProgram {
     const char *device;         /* mx_device_describe */
     const MxMachine *machine;   /* the machine for which it was prepared */
     const MxSharding *sharding; /* [variable] */
+    const int *param;           /* variables, by parameter of the model's tree */
     const int *gradient;        /* variables, by parameter of the model's tree; MX_NONE = frozen */
     int n_entries;
     MxTrainBytes bytes;

@@ -95,6 +95,7 @@ typedef struct MxLeaf {
     const char *instead_of; /* path of a head of another kind. Initial weights may contain that one,
                                which is then ignored, or neither: this leaf then keeps its initial
                                values. NULL = none */
+    bool may_start_anew;    /* files may lack it or have it in another shape: it keeps its values */
     MxQuant quant;          /* how a program stores it */
     MxStack stack;
     void *data;             /* values in this process's memory, row-major, or NULL … */

@@ -23,7 +23,7 @@ typedef struct Reader {
     int scan_axis;
     bool *is_used; /* [array] */
     Want *wants;
-    int n_wants;
+    int n_wants, n_passed_over;
     MxError *err;
 } Reader;
 
@@ -97,9 +97,20 @@ static bool starts_anew(Reader *r, const MxLeaf *leaf) {
     return true;
 }
 
+/* What is as well without what a file has of it. */
+static bool is_passed_over(Reader *r, const MxLeaf *leaf, const CkptEntry *entry) {
+    if (!leaf->may_start_anew || (entry && mx_shape_equal(entry->array->shape, leaf->shape)))
+        return false;
+    if (!r->n_passed_over++)
+        mx_log("\"%s\" starts anew, and others like it: %s has %s", leaf->path, r->source->ref.path,
+               entry ? "another shape" : "none");
+    return true;
+}
+
 static void add_leaf(Reader *r, const MxLeaf *leaf) {
     bool is_stack;
     CkptEntry *entry = find_entry(r, leaf, &is_stack);
+    if (mx_leaf_has_values(leaf) && is_passed_over(r, leaf, entry)) return;
     if (entry) r->is_used[entry - r->survey.entries] = true;
     /* Linen files never hold the reference model. */
     bool is_absent =

@@ -24,6 +24,10 @@ static bool has_stages(const ConfigLoad *load) {
     return c->ici_pipeline_parallelism != 1 || c->dcn_pipeline_parallelism != 1;
 }
 
+static bool has_sums(const ConfigLoad *load) {
+    return has_devices(load) && load->config->micro_batches > 1;
+}
+
 static bool has_preset(const ConfigLoad *load) {
     return strcmp(load->config->model_name, "default") != 0;
 }
@@ -88,6 +92,7 @@ static bool has_mixed_streams(const ConfigLoad *load) {
 
 static const Test
     several_devices = {has_devices, "it acts on several devices, here is one"},
+    micro_batches = {has_sums, "it acts on several devices where a step has several micro-batches"},
     pipeline = {has_stages, "it acts where mesh axis \"stage\" is larger than 1"},
     streams = {has_streams, "it acts where mhc_expansion_rate is above 1"},
     mixed_streams = {has_mixed_streams,

@@ -131,6 +131,15 @@ MxValue mx_trace_like(MxTrace *t, MxValue value, int var) {
     return value;
 }
 
+MxValue mx_trace_send_as(MxTrace *t, MxValue value, MxWire wire, int lost) {
+    if (value < 0) return value;
+    MX_ASSERT(
+        mx_shape_equal(t->graph->values[value].type.shape, t->graph->vars->item[lost].type.shape));
+    t->graph->values[value].wire = wire;
+    t->graph->values[value].lost = lost;
+    return value;
+}
+
 MxValue mx_trace_terms(MxTrace *t, MxValue value, const char *mesh_axis) {
     if (value >= 0) t->graph->values[value].terms = mesh_axis;
     return value;

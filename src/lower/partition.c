@@ -152,19 +152,8 @@ static const Form *own_form(const Partitioner *p, MxValue global) {
     return &p->forms[i];
 }
 
-static MxValue add_collective(Partitioner *p, MxValue value, Move move) {
-    MxCollectiveAttr attr = {
-        .group = mx_lower_group(p->t.graph->arena, p->p->mesh, p->p->rank, move.axes),
-        .joined = move.joined,
-        .cut = move.cut};
-    return mx_trace_node(&p->t, move.op, &value, 1, &attr);
-}
-
 static MxValue move_value(Partitioner *p, MxValue value, int rank, MxSharding from, MxSharding to) {
-    Move moves[MOST_MOVES];
-    int n = lower_moves(rank, from, to, moves);
-    for (int i = 0; i < n; i++) value = add_collective(p, value, moves[i]);
-    return value;
+    return lower_move(&(const Wired){.t = &p->t, .p = p->p}, value, rank, from, to);
 }
 
 /* The value as `to`, made from the form that is nearest. */
@@ -211,10 +200,12 @@ static void settle(Partitioner *p, const MxNode *node, int i, MxValue value, MxS
     MxValue global = node->out[i];
     const Wanted *w = &p->wanted[global];
     MxSharding at = w->wish == WISH_FIRM ? w->at : made, moved = at;
-    int rank = type_of(p, global).shape.rank, var = p->global->values[global].var;
+    const MxValueInfo *info = &p->global->values[global];
+    const Wired wired = {.t = &p->t, .p = p->p, .wire = info->wire, .lost = info->lost};
+    int var = info->var;
     made.partial |= terms_of(p, global);
     moved.partial &= made.partial;
-    value = move_value(p, value, rank, made, moved);
+    value = lower_move(&wired, value, info->type.shape.rank, made, moved);
     uint32_t once = at.partial & ~moved.partial & ~mx_mesh_stages(p->p->mesh);
     if (once) value = as_sum(p, value, once); /* stages add what they make themselves */
     if (var != MX_NONE) {

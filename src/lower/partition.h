@@ -23,15 +23,38 @@ typedef struct Move {
 
 enum { MOST_MOVES = 6 * MX_MAX_RANK + 1 };
 
+/* How a value's terms are sent, and the variable that takes what that loses of this rank's. */
+typedef struct Wired {
+    MxTrace *t; /* of the rank's graph */
+    const MxPartition *p;
+    MxWire wire;
+    int lost;
+} Wired;
+
 /* lower_moves — the steps; to.partial must be among from.partial. Sums come first, scattered where
  * the result is cut anyway; parts are taken, and given for parts along another dim, before others
  * are gathered. Halves that were swapped go back before all that, and are swapped after it. */
 int lower_moves(int rank, MxSharding from, MxSharding to, Move out[MOST_MOVES]);
+/* lower_move — the steps taken with a value. */
+MxValue lower_move(const Wired *w, MxValue value, int rank, MxSharding from, MxSharding to);
 /* lower_cost — exchanges as bytes. */
 double lower_cost(const MxMachine *machine, MxCommCost cost);
 /* lower_move_cost — what they cost a rank, as bytes. */
 double lower_move_cost(const MxMachine *machine, const MxMesh *mesh, MxType type, MxSharding from,
                        MxSharding to);
+
+/* ---- slices.c */
+
+/* lower_sum_groups — over which groups of ranks a sum is taken, one after the other: over all that
+ * differ along these mesh axes, or over those in a slice and those between slices. Returns how
+ * many. lower_all_reduce — the sum of a value. */
+int lower_sum_groups(MxArena *arena, const MxPartition *p, uint32_t axes, MxGroup out[2]);
+MxValue lower_all_reduce(MxTrace *t, const MxPartition *p, MxValue value, uint32_t axes);
+
+/* ---- few.c */
+
+/* lower_sum_few — sums over ranks, one after another, with terms in few bits. */
+MxValue lower_sum_few(const Wired *w, MxValue value, const Move *moves, int n);
 
 /* ---- choose.c */
 

@@ -209,6 +209,28 @@ int lower_moves(int rank, MxSharding from, MxSharding to, Move out[MOST_MOVES]) 
     return p.n;
 }
 
+static MxValue take(const Wired *w, MxValue value, Move move) {
+    if (move.op == &op_all_reduce) return lower_all_reduce(w->t, w->p, value, move.axes);
+    MxCollectiveAttr attr = {
+        .group = mx_lower_group(w->t->graph->arena, w->p->mesh, w->p->rank, move.axes),
+        .joined = move.joined,
+        .cut = move.cut};
+    return mx_trace_node(w->t, move.op, &value, 1, &attr);
+}
+
+static bool is_sum(Move move) {
+    return move.op == &op_reduce_scatter || move.op == &op_all_reduce;
+}
+
+MxValue lower_move(const Wired *w, MxValue value, int rank, MxSharding from, MxSharding to) {
+    Move moves[MOST_MOVES];
+    int n = lower_moves(rank, from, to, moves), done = 0;
+    while (w->wire && done < n && is_sum(moves[done])) done++;
+    if (done) value = lower_sum_few(w, value, moves, done);
+    for (int i = done; i < n; i++) value = take(w, value, moves[i]);
+    return value;
+}
+
 double lower_cost(const MxMachine *machine, MxCommCost cost) {
     return (double)cost.bytes + machine->exchange_bytes * (double)cost.calls;
 }

@@ -76,7 +76,7 @@ static MxValue emit_spread(Cut *c, const MxNode *node, int micro) {
 static bool is_added(Cut *c, const MxNode *node, int i, int var) {
     bool is_first = !c->is_written[var];
     c->is_written[var] = true;
-    return node->accumulate >> i & 1 && (c->s->adds || !is_first);
+    return node->accumulate >> i & 1 && (c->s->adds[var] || !is_first);
 }
 
 static void copy_node(Cut *c, const MxNode *node, int micro) {
@@ -259,7 +259,7 @@ static MxValue total_of(Cut *c, int var, bool *is_everywhere) {
         }
     }
     MX_ASSERT(n_made < 2 || adds || c->s->is_sum[var]);
-    if (total != MX_NONE && adds && c->s->adds)
+    if (total != MX_NONE && adds && c->s->adds[var])
         total = mx_add(&c->t, total, mx_variable(&c->t, var));
     return total;
 }
@@ -276,9 +276,9 @@ static void tell(Cut *c, int var) {
 
 /* Gradients that nothing has come to. */
 static void forget_gradients(Cut *c) {
-    for (int i = 0; i < c->s->n_gradients && !c->s->adds; i++) {
+    for (int i = 0; i < c->s->n_gradients; i++) {
         int var = c->s->gradients[i], home = c->s->var[var].home;
-        if (c->is_written[var] || (home && !is_here(c, home - 1))) continue;
+        if (c->s->adds[var] || c->is_written[var] || (home && !is_here(c, home - 1))) continue;
         c->t.scope = c->t.graph->vars->item[var].name;
         mx_trace_assign(&c->t,
                         mx_init(&c->t, (MxInitAttr){.type = c->t.graph->vars->item[var].type}), var,

@@ -45,8 +45,15 @@ const MxGroup *plan_exchange(const MxMachine *machine, const MxGraph *graph, con
     return node->op->exchange(machine, node, in, cost);
 }
 
-static void count_entry(MxArena *arena, const MxMachine *machine, const MxLowered *entry,
-                        int64_t n_runs, PlanTraffic *out) {
+/* Of what goes to the others of a group alike, what goes to other slices. */
+static int64_t slow_bytes(const MxMesh *mesh, const MxGroup *group, int64_t bytes) {
+    int64_t slice = mx_mesh_slice(mesh, group->ranks[group->index]), n = 0;
+    for (int i = 0; i < group->size; i++) n += mx_mesh_slice(mesh, group->ranks[i]) != slice;
+    return n ? bytes / (group->size - 1) * n : 0;
+}
+
+static void count_entry(MxArena *arena, const MxMesh *mesh, const MxMachine *machine,
+                        const MxLowered *entry, int64_t n_runs, PlanTraffic *out) {
     const MxGraph *graph = entry->graph;
     for (int s = 0; s < entry->n_steps; s++) {
         const MxNode *node = &graph->nodes[entry->steps[s]];
@@ -57,29 +64,54 @@ static void count_entry(MxArena *arena, const MxMachine *machine, const MxLowere
             plan_row(arena, out, (PlanExchanges){.op = node->op->name, .axes = group->axes});
         row->calls += n_runs * cost.calls;
         row->bytes += n_runs * cost.bytes;
+        row->slow += n_runs * slow_bytes(mesh, group, cost.bytes);
     }
 }
 
-void plan_traffic(MxArena *arena, const MxConfig *config, const MxTrainProgram *program,
+/* What the parts of a parameter's gradient that ranks along FSDP's mesh axes have, or would have,
+ * take besides this rank's. */
+static int64_t bytes_beside_part(const MxTrainMesh *mesh, const MxTrainProgram *program,
+                                 int param) {
+    static const char *const axes[] = {"fsdp", "fsdp_transpose"};
+    const MxLeaf *leaf = &mx_model_params(program->model)->leaves[param];
+    const MxSharding *at = &program->sharding[program->param[param]],
+                     *gradient = &program->sharding[program->gradient[param]];
+    int64_t ranks = 1;
+    if (at->home && (at->home - 1) % mesh->n_stages != 0) return 0; /* it is not with rank 0 */
+    for (int i = 0; i < MX_COUNT(axes); i++) {
+        int axis = mx_mesh_find(&mesh->mesh, axes[i]);
+        uint32_t bit = axis < 0 ? 0 : 1u << axis, cuts = 0;
+        for (int d = 0; d < MX_MAX_RANK; d++) cuts |= at->dim[d] | gradient->dim[d];
+        if (cuts & bit) ranks *= mesh->mesh.sizes[axis];
+    }
+    MxShape part = mx_sharding_shape(&mesh->mesh, *at, leaf->shape);
+    return (ranks - 1) * mx_shape_count(part) * (int64_t)sizeof(float);
+}
+
+void plan_traffic(MxArena *arena, const MxTrainMesh *mesh, const MxTrainProgram *program,
                   bool is_outer, PlanTraffic *out) {
     *out = (PlanTraffic){0};
-    for (int i = 0; i < mx_model_params(program->model)->n; i++)
-        if (program->gradient[i] != MX_NONE)
-            out->late |= program->sharding[program->gradient[i]].partial;
+    for (int i = 0; i < mx_model_params(program->model)->n; i++) {
+        if (program->gradient[i] == MX_NONE) continue;
+        out->late |= program->sharding[program->gradient[i]].partial;
+        if (!program->refusal) out->whole += bytes_beside_part(mesh, program, i);
+    }
     for (int i = 0; i < program->n_entries; i++) {
         const MxLowered *entry = &program->layout.lowered[i];
-        int64_t n_runs = plan_runs(config, entry->graph->name, is_outer);
-        if (n_runs) count_entry(arena, program->machine, entry, n_runs, out);
+        int64_t n_runs = plan_runs(mesh->config, entry->graph->name, is_outer);
+        if (n_runs) count_entry(arena, &mesh->mesh, program->machine, entry, n_runs, out);
     }
 }
 
 void plan_extend_traffic(MxArena *arena, const PlanLine *line, PlanTraffic *few,
                          PlanTraffic *more) {
+    more->whole = plan_on_line(line, few->whole, more->whole);
     for (int i = 0; i < more->n; i++) {
         PlanExchanges *m = &more->rows[i];
         const PlanExchanges *f = plan_row(arena, few, *m);
         m->calls = plan_on_line(line, f->calls, m->calls);
         m->bytes = plan_on_line(line, f->bytes, m->bytes);
+        m->slow = plan_on_line(line, f->slow, m->slow);
         m->seconds = plan_seconds_on_line(line, f->seconds, m->seconds);
     }
 }

@@ -73,7 +73,8 @@ typedef enum PlanPhase { PLAN_FORWARD, PLAN_BACKWARD, PLAN_REST, PLAN_PHASES } P
 /* Exchanges of one kind over the same mesh axes, by one rank in one step. */
 typedef struct PlanExchanges {
     const char *op, *axes;
-    int64_t calls, bytes; /* bytes sent to other ranks */
+    int64_t calls, bytes; /* bytes sent to other ranks … */
+    int64_t slow;         /* … and of these to ranks of other slices */
     /* Told apart where times are planned. */
     PlanPhase phase;
     bool is_of_layers; /* of decoder layers */
@@ -84,6 +85,8 @@ typedef struct PlanTraffic {
     PlanExchanges *rows;
     int n;
     uint32_t late; /* mesh axes along which gradients are summed once for all micro-batches */
+    int64_t whole; /* bytes by which whole gradients are larger than a rank's parts along fsdp; as
+                      many are sent by each micro-batch that sums them up */
 } PlanTraffic;
 
 /* Bytes of rank 0; moments of all ranks together. */
@@ -137,7 +140,7 @@ bool plan_program(MxArena *arena, PlanCase of, PlanProgram *out, MxError *err);
 
 /* plan_traffic — what one step of a program exchanges, or an outer one (enable_diloco);
  * plan_extend_traffic — makes two shallow programs' exchanges those of a deep one. */
-void plan_traffic(MxArena *arena, const MxConfig *config, const MxTrainProgram *program,
+void plan_traffic(MxArena *arena, const MxTrainMesh *mesh, const MxTrainProgram *program,
                   bool is_outer, PlanTraffic *out);
 void plan_extend_traffic(MxArena *arena, const PlanLine *line, PlanTraffic *few, PlanTraffic *more);
 /* plan_row — the row of exchanges like these, a new one if there is none. plan_exchange — what a

@@ -87,6 +87,7 @@ static void put_exchanges(const MxPlan *plan, const PlanTraffic *c, MxJson *list
         mx_json_set_string(object, "mesh_axes", c->rows[i].axes);
         mx_json_set_int(object, "exchanges", c->rows[i].calls);
         mx_json_set_int(object, "bytes_sent", c->rows[i].bytes);
+        mx_json_set_int(object, "bytes_between_slices", c->rows[i].slow);
     }
 }
 

@@ -119,10 +119,41 @@ static const char *late_axes(MxArena *arena, const MxPlan *plan) {
     return names.data;
 }
 
+static double mib(int64_t bytes) {
+    return (double)bytes / (1 << 20);
+}
+
 static void print_exchanges(const PlanTraffic *c, MxText *out) {
-    for (int i = 0; i < c->n; i++)
-        mx_text_add(out, "  %-14s %-24s %6lld %12.3f\n", c->rows[i].op, c->rows[i].axes,
-                    (long long)c->rows[i].calls, (double)c->rows[i].bytes / (1 << 20));
+    int64_t slow = 0;
+    for (int i = 0; i < c->n; i++) {
+        const PlanExchanges *row = &c->rows[i];
+        mx_text_add(out, "  %-14s %-24s %6lld %12.3f", row->op, row->axes, (long long)row->calls,
+                    mib(row->bytes));
+        if (row->slow) mx_text_add(out, ", %.3f between slices", mib(row->slow));
+        mx_text_add(out, "\n");
+        slow += row->slow;
+    }
+    if (slow) mx_text_add(out, "  in all %.3f MiB between slices\n", mib(slow));
+}
+
+/* What whole gradients along fsdp take and save, where micro-batches share them or could. */
+static void print_whole(const MxPlan *plan, MxText *out) {
+    const MxConfig *c = plan->config;
+    int64_t whole = plan->program.traffic.whole;
+    bool is_few = strcmp(c->gradient_exchange_dtype, "float32") != 0;
+    bool is_whole = c->reduce_gradients_once || is_few;
+    if (is_few)
+        mx_text_add(out, "  gradients are sent in %s; what that loses is kept for the next step\n",
+                    c->gradient_exchange_dtype);
+    if (!whole || (c->micro_batches == 1 && !is_whole)) return;
+    if (is_whole)
+        mx_text_add(out, "  gradients are whole along fsdp: they take %.3f GiB more than parts\n",
+                    gib(whole));
+    else
+        mx_text_add(out,
+                    "  each micro-batch sums gradients along fsdp; reduce_gradients_once=true "
+                    "would send %.3f MiB less a step, and take %.3f GiB more\n",
+                    mib((c->micro_batches - 1) * whole), gib(whole));
 }
 
 static void print_seconds(const PlanTraffic *c, MxText *out) {
@@ -143,6 +174,7 @@ static void print_collectives(const MxPlan *plan, MxText *out) {
     if (c->late)
         mx_text_add(out, "  gradients are summed once for all micro-batches along %s\n",
                     late_axes(out->arena, plan));
+    print_whole(plan, out);
     if (!plan->device) print_seconds(c, out);
     if (!outer->n) return;
     mx_text_add(out, "and of each outer step, every %lld steps\n",

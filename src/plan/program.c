@@ -66,8 +66,8 @@ static bool lower_program(MxArena *arena, const PlanCase *of, const MxGraphWatch
                                        [PLAN_BUFFERS] = (int64_t)b->buffers,
                                        [PLAN_MOMENTS] = (int64_t)program.moment_bytes}};
         if (program.refusal) out->refusal = mx_arena_strdup(arena, program.refusal);
-        plan_traffic(arena, mesh->config, &program, false, &out->traffic);
-        plan_traffic(arena, mesh->config, &program, true, &out->outer);
+        plan_traffic(arena, mesh, &program, false, &out->traffic);
+        plan_traffic(arena, mesh, &program, true, &out->outer);
         if (of->device) plan_time(arena, of, &program, seconds, &out->timed);
     }
     mx_arena_release(&scratch);

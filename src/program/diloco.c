@@ -121,26 +121,6 @@ static void show_outer(MxTrainState *s, int param) {
     if (program_is_training(s)) program_show_var(s, &s->tree.leaves[at], program_held(s, param));
 }
 
-/* A leaf of the keeper's with replicas before its dims; of those it has one. */
-static MxBox without_replica(MxBox box) {
-    box.rank--;
-    for (int d = 0; d < box.rank; d++) {
-        box.start[d] = box.start[d + 1];
-        box.count[d] = box.count[d + 1];
-    }
-    return box;
-}
-
-static void read_replica(void *run, int var, MxBox box, void *host) {
-    if (mx_box_count(&box)) mx_run_read(run, var, without_replica(box), host);
-}
-static void write_replica(void *run, int var, MxBox box, const void *host) {
-    if (mx_box_count(&box)) mx_run_write(run, var, without_replica(box), host);
-}
-static void *map_replica(void *run, int var) {
-    return mx_run_map(run, var);
-}
-
 /* Source of the names: MaxText utils/diloco_sharding.py @e591f30c. */
 static void name_losses(MxTrainState *s, MxReplicaLosses *told) {
     int64_t n = program_replicas(s);
@@ -156,8 +136,7 @@ static void show(MxTrainState *s) {
     Diloco *own = program_part(s, PART_diloco);
     const MxTree *params = mx_model_params(s->model);
     name_losses(s, &own->told);
-    own->keeper = (MxKeeper){
-        .data = s->run, .read = read_replica, .write = write_replica, .map = map_replica};
+    own->keeper = program_stacked(s);
     for (int i = 0; i < params->n; i++) {
         if (params->leaves[i].kind != mx_model_trains(s->model)) continue;
         show_outer(s, i);

@@ -206,6 +206,12 @@ bool program_drops(const MxConfig *config);
 /* program_max_logit — the largest score of a step's batch, if somebody looks at them; else NAN. */
 double program_max_logit(const MxTrainState *state);
 
+/* Gradients that ranks exchange in few bits (feedback.c). program_wire — how they are sent.
+ * program_keeps_lost — whether the variable of a parameter's gradient is left holding what that
+ * lost of this rank's terms, to which the next step's gradient is added. */
+MxWire program_wire(const MxTrainState *state);
+bool program_keeps_lost(const MxTrainState *state, int param);
+
 /* What parts do where they are wanted, see Part. */
 void program_changed(MxTrainState *state);
 void program_before_pass(MxTrainState *state, MicroBatch micro);
@@ -232,6 +238,12 @@ void program_join_update(MxTrainState *state, MxUpdate *update);
 /* program_outer_bytes — of outer parameters and their momentum, by what each variable takes. */
 size_t program_outer_bytes(const MxTrainState *state,
                            size_t (*bytes_of)(const MxTrainState *state, int var));
+/* program_stacked — who keeps leaves that have a dim before those of their variable, of which this
+ * rank has one. */
+MxKeeper program_stacked(MxTrainState *state);
+/* program_shard_gradient — how the gradient of a parameter is divided, whose own sharding and whose
+ * moments' sharding are given. The batch's is known. */
+MxSharding program_shard_gradient(const MxTrainState *state, MxSharding param, MxSharding moment);
 /* program_is_piped — whether layers are divided among stages. program_home — 1 + the virtual stage
  * that has a parameter, 0 = all have it. program_has — whether a rank's stage has an array.
  * program_add_lanes — the variables that each micro-batch of a pipeline has by itself; program_own

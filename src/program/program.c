@@ -239,7 +239,9 @@ static void trace_gradient(MxTrainState *s, MxTrace *t, bool add) {
     int n = 0;
     for (int i = 0; i < tree->n; i++)
         if (s->var.gradient[i] != MX_NONE)
-            targets[n++] = (MxGradTarget){.wrt = params[i], .var = s->var.gradient[i], .add = add};
+            targets[n++] = (MxGradTarget){.wrt = params[i],
+                                          .var = s->var.gradient[i],
+                                          .add = add || program_keeps_lost(s, i)};
     mx_grad(t, loss, targets, n);
 }
 

@@ -49,18 +49,6 @@ static bool shard_over_data(MxTrainState *s, const MxShardArray *array, MxShardi
     return true;
 }
 
-/* Micro-batches add to a sum that each rank has by itself, to be exchanged once for all of them,
- * along the mesh axes that cut the batch but not the parameter: a sum along an axis that cuts it
- * would be a whole array on every rank. Stages add theirs to that of a parameter that all have. */
-static MxSharding shard_of_gradient(const MxTrainState *s, MxSharding param, MxSharding moment) {
-    const MxSharding *batch = &s->sharding[s->var.batch[false][0]];
-    uint32_t used = 0, late = s->config->micro_batches > 1 ? batch->dim[0] | batch->dim[1] : 0;
-    if (!param.home) late |= mx_mesh_stages(&s->mesh.mesh);
-    for (int d = 0; d < MX_MAX_RANK; d++) used |= param.dim[d];
-    param.partial = late & ~used;
-    return param.partial ? param : moment;
-}
-
 /* An array that is kept for a parameter, and its scales, as the parameter's own moments are cut.
  * Errors: ranks would have parts of blocks; what is only planned leaves such an array whole. */
 static bool shard_kept(MxTrainState *s, int array, MxSharding moment, MxError *err) {
@@ -104,7 +92,7 @@ static bool shard_parameters(MxTrainState *s, MxError *err) {
         if (v->gradient[i] == MX_NONE) continue;
         if (s->config->shard_optimizer_over_data && !shard_over_data(s, &array, &moment, err))
             return false;
-        s->sharding[v->gradient[i]] = shard_of_gradient(s, param, moment);
+        s->sharding[v->gradient[i]] = program_shard_gradient(s, param, moment);
         for (int k = 0; k < MX_OPTIM_KEPT; k++)
             ok = shard_kept(s, s->optim->array[i * MX_OPTIM_KEPT + k], moment, err) && ok;
     }
@@ -202,6 +190,10 @@ static bool check_replicas(const MxTrainState *s, MxError *err) {
         return mx_config_fail(err, s->config, MX_KEY_ici_diloco_parallelism,
                               "mesh axis \"diloco\" has size %lld, which wants enable_diloco=true",
                               (long long)program_replicas(s));
+    if (program_wire(s) != MX_WIRE_F32)
+        return mx_config_fail(err, s->config, MX_KEY_gradient_exchange_dtype,
+                              "%s is not available yet with enable_diloco",
+                              s->config->gradient_exchange_dtype);
     return !rule || mx_fail(err, MX_EXIT_CONFIG, rule->where,
                             "logical_axis_rules: \"%s\" cannot be cut along \"diloco\", whose "
                             "replicas differ",

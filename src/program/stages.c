@@ -70,6 +70,7 @@ void program_add_lanes(MxTrainState *s) {
 static MxStages stages_of(MxTrainState *s) {
     bool *is_sum = mx_new_n(s->arena, bool, s->vars.n);
     for (int var = 0; var < s->var.first_cast; var++) is_sum[var] = s->role[var].is_sum;
+    bool *adds = mx_new_n(s->arena, bool, s->vars.n);
     return (MxStages){.mesh = &s->mesh.mesh,
                       .rank = s->rank,
                       .n_layers = (int)s->config->num_decoder_layers,
@@ -79,18 +80,24 @@ static MxStages stages_of(MxTrainState *s) {
                       .gathers_once = s->config->pipeline_fsdp_ag_once,
                       .var = s->sharding,
                       .own = (const int *const *)s->own,
-                      .is_sum = is_sum};
+                      .is_sum = is_sum,
+                      .adds = adds};
 }
 
 /* Those of a step's passes take all micro-batches. */
 static MxStages stages_of_step(MxTrainState *s, bool adds) {
     MxStages stages = stages_of(s);
     int *gradients = mx_new_n(s->arena, int, mx_model_params(s->model)->n);
-    for (int i = 0; i < mx_model_params(s->model)->n; i++)
-        if (s->var.gradient[i] != MX_NONE) gradients[stages.n_gradients++] = s->var.gradient[i];
+    bool *holds = mx_new_n(s->arena, bool, s->vars.n);
+    for (int var = 0; var < s->vars.n; var++) holds[var] = adds;
+    for (int i = 0; i < mx_model_params(s->model)->n; i++) {
+        if (s->var.gradient[i] == MX_NONE) continue;
+        gradients[stages.n_gradients++] = s->var.gradient[i];
+        if (program_keeps_lost(s, i)) holds[s->var.gradient[i]] = true;
+    }
     stages.n_micros = (int)s->config->pipeline_micro_batches;
     stages.gradients = gradients;
-    stages.adds = adds;
+    stages.adds = holds;
     return stages;
 }
 

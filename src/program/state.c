@@ -142,6 +142,7 @@ bool mx_train_program(MxArena *arena, const MxTrainMesh *mesh, const MxGraphWatc
                             .device = mx_device_describe(s->device),
                             .machine = s->device->backend->machine,
                             .sharding = s->sharding,
+                            .param = s->var.param,
                             .gradient = s->var.gradient,
                             .n_entries = s->n_entries,
                             .moment_bytes = program_moment_bytes(s)};

@@ -184,6 +184,15 @@ static uint32_t bit_of(const MxMesh *mesh, const char *name) {
     return axis >= 0 && mesh->sizes[axis] > 1 ? 1u << axis : 0;
 }
 
+int64_t mx_mesh_slice(const MxMesh *mesh, int64_t rank) {
+    int64_t slice = 0;
+    for (int i = 0; mesh->slices && i < mesh->n; i++) {
+        int64_t inside = mesh->sizes[i] / mesh->slices[i];
+        slice = slice * mesh->slices[i] + mx_mesh_coord(mesh, rank, i) / (inside ? inside : 1);
+    }
+    return slice;
+}
+
 uint32_t mx_mesh_stages(const MxMesh *mesh) {
     return bit_of(mesh, "stage");
 }

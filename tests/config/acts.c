@@ -149,6 +149,7 @@ static const char *setting(MxArena *arena, int i, bool holds) {
         {MX_KEY_training_objective, "causal_lm"},
         {MX_KEY_vision_encoder_block, "''"},
         {MX_KEY_profiler, "''"},
+        {MX_KEY_gradient_exchange_dtype, "int8"},
     };
     for (int j = 0; j < MX_COUNT(others); j++)
         if (others[j].key == needs)

@@ -156,6 +156,60 @@ START_TEST(one_rank_and_several) {
 }
 END_TEST
 
+/* ---- gradients in few bits */
+
+/* The bits of all leaves that this rank has. */
+static uint64_t hash_of(MxTrainState *s, const char *prefix) {
+    MxTree *tree = mx_train_state_tree(s);
+    uint64_t hash = 0;
+    for (int i = 0; i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
+        if (!mx_text_has_prefix(leaf->path, prefix)) continue;
+        uint64_t own = mx_hash64(mx_leaf_values(&arena, leaf), mx_leaf_bytes(leaf));
+        hash = mx_tree_fingerprint(hash, leaf->path, own);
+    }
+    return hash;
+}
+
+/* What ranks have not sent yet is a part of the state: the step after a checkpoint is the same with
+ * the run that goes on and with one that resumes. Meshes whose sums are over as many ranks take it
+ * from each other; others start with nothing. */
+START_TEST(what_ranks_have_not_sent_is_saved) {
+    static const char feedback[] = "mxtrain/feedback/";
+    const char *few = "gradient_exchange_dtype=int8";
+    Run run;
+    ck_ok(run_open(&run, config_of(mesh_number(_i), forms[0], true, few)));
+    train_a_step(run.state);
+    train_a_step(run.state);
+    ck_ok(checkpoints_save(run.checkpoints, 7, &err));
+    ck_ok(checkpoints_finish(run.checkpoints, &err));
+    uint64_t saved = hash_of(run.state, feedback);
+    train_a_step(run.state);
+    uint64_t next = hash_of(run.state, "");
+    mx_arena_release(&run.arena);
+    meet();
+    ck_ok(run_open(&run, config_of(mesh_number(_i), forms[0], true, few)));
+    ck_assert_uint_eq(hash_of(run.state, feedback), saved);
+    train_a_step(run.state);
+    ck_assert_uint_eq(hash_of(run.state, ""), next);
+    mx_arena_release(&run.arena);
+    meet();
+    ck_ok(run_open(&run, config_of(mesh_number(_i + 1), forms[0], true, few)));
+    ck_assert_int_eq(mx_train_state_step(run.state), 2);
+    mx_arena_release(&run.arena);
+    meet();
+    /* A run without it leaves nothing of it. */
+    ck_ok(run_open(&run, config_of(mesh_number(_i), forms[0], true, NULL)));
+    ck_ok(checkpoints_save(run.checkpoints, 9, &err));
+    ck_ok(checkpoints_finish(run.checkpoints, &err));
+    mx_arena_release(&run.arena);
+    meet();
+    ck_ok(run_open(&run, config_of(mesh_number(_i), forms[0], true, few)));
+    ck_assert_int_eq(checkpoints_start(run.checkpoints), 10);
+    mx_arena_release(&run.arena);
+}
+END_TEST
+
 /* ---- damage */
 
 /* A checkpoint of all ranks; its files of ranks. */
@@ -289,6 +343,7 @@ Suite *checkpoints_suite(void) {
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, any_mesh_takes_any_state, 0, n);
     tcase_add_loop_test(tcase, one_rank_and_several, 0, MX_COUNT(forms));
+    tcase_add_loop_test(tcase, what_ranks_have_not_sent_is_saved, 0, n);
     tcase_add_loop_test(tcase, damage_is_refused_with_the_name, 0, MX_COUNT(damages));
     tcase_add_test(tcase, a_rank_that_fails_fails_the_save);
     tcase_add_test(tcase, ranks_share_a_folder);

@@ -38,6 +38,8 @@ int main(void) {
     mx_comm_watch(comm, 600); /* a hang, and no busy machine */
     SRunner *runner = srunner_create(ops_suite());
     srunner_add_suite(runner, exchanges_suite());
+    srunner_add_suite(runner, few_suite());
+    srunner_add_suite(runner, slices_suite());
     srunner_add_suite(runner, train_suite());
     srunner_add_suite(runner, parts_suite());
     srunner_add_suite(runner, diloco_suite());

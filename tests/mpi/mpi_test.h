@@ -9,6 +9,8 @@
 #include <mx/program.h>
 
 Suite *exchanges_suite(void);
+Suite *few_suite(void);
+Suite *slices_suite(void);
 Suite *ops_suite(void);
 Suite *parts_suite(void);
 Suite *train_suite(void);

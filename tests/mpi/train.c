@@ -45,6 +45,8 @@ static const Variant rows[] = {
     {.name = "streams of three permuted rows, accumulation", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=2", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", "mhc_expansion_rate=3", "enable_mhc_lite=true", "gradient_accumulation_steps=2", SGD}, .parts = 2, .gradient = 4.2e-4}, /* as above */
     {.name = "an indexer alone, accumulation", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=2", "q_lora_rank=24", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", "use_indexer=true", "indexer_n_heads=8", "indexer_head_dim=16", "indexer_topk=5", "indexer_loss_scaling_factor=0.5", "gradient_accumulation_steps=2", SGD}, .parts = 2},
     {.name = "accumulation", .set = {"gradient_accumulation_steps=2", SGD}, .parts = 2, .often = true},
+    {.name = "whole gradients along fsdp, accumulation", .set = {"gradient_accumulation_steps=2", "reduce_gradients_once=true", SGD}, .parts = 2, .everywhere = true},
+    {.name = "whole gradients along fsdp, moments over data", .set = {"gradient_accumulation_steps=2", "reduce_gradients_once=true", "shard_optimizer_over_data=true"}, .parts = 2, .often = true},
     {.name = "moments over data", .set = {"shard_optimizer_over_data=true"}, .often = true},
     {.name = "moments on disk", .set = {"optimizer_memory_disk=.", "async_checkpointing=false", "shard_optimizer_over_data=true"}},
     {.name = "moments over data, accumulation", .set = {"shard_optimizer_over_data=true", "gradient_accumulation_steps=2", "mu_dtype=bfloat16"}, .parts = 2},

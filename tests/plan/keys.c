@@ -68,6 +68,7 @@ static const struct {
     {MX_KEY_weight_dtype, "bfloat16"},
     {MX_KEY_grad_dtype, "bfloat16"},
     {MX_KEY_mu_dtype, "bfloat16"},
+    {MX_KEY_gradient_exchange_dtype, "int8"},
     {MX_KEY_remat_policy, "full"},
     {MX_KEY_matmul_precision, "high"},
     {MX_KEY_matmul_provider, "own"},
