@@ -159,11 +159,18 @@ typedef struct MxRopeFreqs {
     /* Above 0, cos and sin of a position p are also multiplied by 1 + growth log(1 + floor((p + 1)
      * / period)). Source: MaxText layers/attentions.py (temperature_tuning) @e591f30c. */
     double growth, period;
+    /* [n] which of a token's positions turns a pair, of tokens that have several; NULL = the first.
+     */
+    const uint8_t *kind;
 } MxRopeFreqs;
 
+enum { MX_ROPE_MOST_KINDS = 3 };
+
 /* mx_rope_table — cos and sin of positions i32 [B, T]: f32 [B, T, n, 2]. Angles are computed in
- * double. */
+ * double. mx_rope_table_of — of tokens that have n_kinds positions each: pair i is turned by
+ * positions[kind[i]]. */
 MxValue mx_rope_table(MxTrace *t, MxValue positions, MxRopeFreqs freqs);
+MxValue mx_rope_table_of(MxTrace *t, int n_kinds, const MxValue *positions, MxRopeFreqs freqs);
 
 typedef struct MxRopeTableAttr {
     MxRopeFreqs freqs;

@@ -4,27 +4,41 @@
 
 #include "internal.h"
 
-MxValue mx_rope_table(MxTrace *t, MxValue positions, MxRopeFreqs freqs) {
+MxValue mx_rope_table_of(MxTrace *t, int n_kinds, const MxValue *positions, MxRopeFreqs freqs) {
     MxRopeTableAttr attr = {.freqs = freqs};
-    return mx_trace_node(t, &op_rope_table, &positions, 1, &attr);
+    return mx_trace_node(t, &op_rope_table, positions, n_kinds, &attr);
+}
+
+MxValue mx_rope_table(MxTrace *t, MxValue positions, MxRopeFreqs freqs) {
+    freqs.kind = NULL;
+    return mx_rope_table_of(t, 1, &positions, freqs);
 }
 
 static bool rope_table_infer(MxInfer *infer) {
-    const MxRopeTableAttr *attr = infer->attr;
+    const MxRopeFreqs *freqs = &((const MxRopeTableAttr *)infer->attr)->freqs;
     MxShape positions = infer->in[0].shape;
-    infer->out[0] =
-        (MxType){MX_F32, MX_SHAPE(positions.dim[0], positions.dim[1], attr->freqs.n, 2)};
-    return ops_is(infer, 0, MX_I32, 2);
+    infer->out[0] = (MxType){MX_F32, MX_SHAPE(positions.dim[0], positions.dim[1], freqs->n, 2)};
+    for (int k = 0; k < infer->n_in; k++)
+        if (!ops_is(infer, k, MX_I32, 2)) return false;
+    for (int k = 1; k < infer->n_in; k++)
+        if (!mx_shape_equal(infer->in[k].shape, positions))
+            return mx_infer_fail(infer, "positions must have one shape");
+    for (int i = 0; freqs->kind && i < freqs->n; i++) MX_ASSERT(freqs->kind[i] < infer->n_in);
+    return true;
 }
 
 static void rope_table_cut(MxFactors *f) {
     ops_cut_lead(f, 2, 1);
-    for (int d = 0; d < 2; d++) f->out_dim[0][d] = f->in_dim[0][d];
+    for (int d = 0; d < 2; d++) {
+        f->out_dim[0][d] = f->in_dim[0][d];
+        for (int k = 1; k < f->n_in; k++) f->in_dim[k][d] = f->in_dim[0][d];
+    }
 }
 
 const MxOp op_rope_table = {
     .name = "rope_table",
     .arity = 1,
+    .optional = MX_ROPE_MOST_KINDS - 1,
     .flags = MX_OP_CONSTANT,
     .attr_bytes = sizeof(MxRopeTableAttr),
     .infer = rope_table_infer,

@@ -4,12 +4,14 @@
 #include <math.h>
 
 static double frequencies[] = {1.0, 0.31, 0.01, 1e-4, 3e-7}, two_frequencies[] = {1.0, 0.3};
+static const uint8_t kinds[] = {0, 2, 1, 2, 0};
 
 static void ref_rope_table(const Reference *r) {
     const MxRopeFreqs *f = &((const MxRopeTableAttr *)r->attr)->freqs;
     for (int64_t row = 0; row < element_count(r->in_type[0]); row++)
         for (int i = 0; i < f->n; i++) {
-            double angle = r->in[0][row] * f->frequency[i], length = f->amplitude;
+            const double *position = r->in[f->kind ? f->kind[i] : 0];
+            double angle = position[row] * f->frequency[i], length = f->amplitude;
             if (f->growth > 0) /* 0.1 log(...) + 1 in the original's order */
                 length *= log(floor((r->in[0][row] + 1) / f->period) + 1) * f->growth + 1;
             r->out[0][2 * (row * f->n + i)] = length * cos(angle);
@@ -41,11 +43,15 @@ const OpTest test_rope_table = {
         {"positions", ATTR(MxRopeTableAttr, .freqs = {.n = 5, .frequency = frequencies, .amplitude = 1.1}), "i3,201:positions100000", NULL, 0},
         {"longer at later positions", ATTR(MxRopeTableAttr, .freqs = {.n = 5, .frequency = frequencies, .amplitude = 1, .growth = 0.1, .period = 8192}), "i3,201:positions100000", NULL, 0},
         {"longer from the third position on", ATTR(MxRopeTableAttr, .freqs = {.n = 1, .frequency = frequencies, .amplitude = 2, .growth = 3, .period = 3}), "i2,9:positions20", NULL, 0},
+        {"positions of three kinds", ATTR(MxRopeTableAttr, .freqs = {.n = 5, .frequency = frequencies, .amplitude = 1.1, .kind = kinds}), "i3,201:positions100000 i3,201:ids77 i3,201:ids5000", NULL, 0},
+        {"positions of three kinds, for ranks", ATTR(MxRopeTableAttr, .freqs = {.n = 5, .frequency = frequencies, .amplitude = 1, .kind = kinds}), "i8,8:positions100 i8,8:ids7 i8,8:ids50", NULL, CASE_RANKS},
         {NULL, ATTR(MxRopeTableAttr, .freqs = {.n = 3, .amplitude = 1}), "i2,5", "f2,5,3,2", CASE_TYPES},
         {NULL, ATTR(MxRopeTableAttr, .freqs = {.n = 2, .frequency = two_frequencies, .amplitude = 1.2}), "i8,8:positions100", NULL, CASE_RANKS}),
     WRONG(
         {ATTR(MxRopeTableAttr, .freqs = {.n = 3, .amplitude = 1}), "i5", "input 0 must be int32 of rank 2"},
-        {ATTR(MxRopeTableAttr, .freqs = {.n = 3, .amplitude = 1}), "f2,5", "input 0 must be int32 of rank 2"}),
+        {ATTR(MxRopeTableAttr, .freqs = {.n = 3, .amplitude = 1}), "f2,5", "input 0 must be int32 of rank 2"},
+        {ATTR(MxRopeTableAttr, .freqs = {.n = 3, .amplitude = 1}), "i2,5 i2,5 f2,5", "input 2 must be int32 of rank 2"},
+        {ATTR(MxRopeTableAttr, .freqs = {.n = 3, .amplitude = 1}), "i2,5 i2,4", "positions must have one shape"}),
     .reference = ref_rope_table,
 };
 

@@ -16,11 +16,11 @@ static void table_rows(const void *context, int64_t begin, int64_t end, int work
     (void)worker;
     const MxKernelCall *call = context;
     const MxRopeFreqs *freqs = &((const MxRopeTableAttr *)call->attr)->freqs;
-    const int32_t *position = call->in[0];
     float *out = call->out[0];
     for (int64_t row = begin; row < end; row++) {
-        double amplitude = amplitude_at(freqs, position[row]);
+        double amplitude = amplitude_at(freqs, ((const int32_t *)call->in[0])[row]);
         for (int i = 0; i < freqs->n; i++) {
+            const int32_t *position = call->in[freqs->kind ? freqs->kind[i] : 0];
             double angle = (double)position[row] * freqs->frequency[i];
             float *cos_sin = out + 2 * (row * freqs->n + i);
             cos_sin[0] = (float)(cos(angle) * amplitude);
