@@ -28,6 +28,7 @@ typedef struct MxBatchPart {
     int64_t column, length; /* the first column, and the number of columns */
     int64_t pixels;         /* values of the images of a row; 0 = rows have none */
     int64_t grids;          /* views of a row that have their own grids */
+    bool has_mrope;         /* tokens have a time, a row and a column */
 } MxBatchPart;
 
 typedef struct MxBatch {
@@ -39,7 +40,8 @@ typedef struct MxBatch {
      * part.pixels]. Otherwise NULL. */
     int32_t *image;
     float *pixels;
-    MxVisionGrid *grids; /* [rows, part.grids]; NULL = views have no grids */
+    MxVisionGrid *grids;            /* [rows, part.grids]; NULL = views have no grids */
+    int32_t *mrope[MX_MROPE_KINDS]; /* [rows, length] see mx_vision_mrope; NULL = not used */
 } MxBatch;
 
 /* mx_batch_new — a whole batch; mx_batch_new_part — part of one, whose `row` is kept. */

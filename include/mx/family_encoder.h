@@ -84,7 +84,11 @@ typedef struct MxVision {
     int64_t patches, channels; /* of a view */
     int64_t pool;              /* patches of a side of the square that becomes a token */
     int64_t tokens;            /* that a view takes in a row */
-    MxVisionGrid grid;         /* of a view, where it has none of its own */
+    int64_t learned;   /* patches of a side that have positions, where those of others are mixed of
+                          them */
+    int64_t deep;      /* layers of the decoder behind which tokens add something */
+    bool has_mrope;    /* the decoder rotates by rows and columns (use_mrope) */
+    MxVisionGrid grid; /* of a view, where it has none of its own */
 } MxVision;
 
 /* mx_vision_views — of an image at most. mx_vision_places — of a row of a batch in the tower.
@@ -131,5 +135,32 @@ void mx_vision_place(const MxVision *v, const MxVisionGrid *grids, int64_t i,
 /* mx_vision_fill — of all places of a row of a batch, out[fact][place]. */
 void mx_vision_fill(const MxVision *v, const MxVisionGrid *grids,
                     int32_t *const out[MX_PLACE_FACTS]);
+
+/* A place's position where those of a grid are mixed: so much of each of the four learned ones
+ * around it. Rows and columns of a grid of n patches stand on the learned side's at
+ * linspace(0, side - 1, n). */
+enum { MX_CORNERS = 4 };
+
+/* Layers of a tower at most that add to the decoder's. */
+enum { MX_MOST_DEEP = 64 };
+
+/* mx_vision_mix — of all places of a row of a batch: which learned positions, row by row of their
+ * square, and how much of each; 0 where nothing stands.
+ *   corner, share  [mx_vision_places, MX_CORNERS] */
+void mx_vision_mix(const MxVision *v, const MxVisionGrid *grids, int32_t *corner, float *share);
+
+/* The positions of a token that use_mrope rotates it by. */
+typedef enum MxMrope { MX_MROPE_TIME, MX_MROPE_ROW, MX_MROPE_COLUMN, MX_MROPE_KINDS } MxMrope;
+
+/* mx_vision_mrope — those of a row's tokens: tokens of a text count on in all three; tokens of an
+ * image have the first one's time, and rows and columns counted from there; what follows counts
+ * behind the largest of these. A new document counts from 0.
+ *   index     [length] which token of all those of the row's images each is, from 1 on, 0 = a
+ * text's position  [length] in its document; NULL = the row is one document out [MX_MROPE_KINDS] of
+ * [length] Returns by how much a token behind them stands later than its position says: 0 or less.
+ * Source: Qwen2-VL (2024) 2.1; transformers 5.23, models/qwen3_vl (get_rope_index). */
+int64_t mx_vision_mrope(const MxVision *v, const MxVisionGrid *grids, const int32_t *index,
+                        const int32_t *position, int64_t length,
+                        int32_t *const out[MX_MROPE_KINDS]);
 
 #endif

@@ -94,7 +94,9 @@ MxVision mx_model_vision(const MxConfig *config);
 typedef struct MxModelImages {
     MxValue pixels;                /* f32 [B, views · values of a view], see mx_vision_row */
     MxValue place[MX_PLACE_FACTS]; /* i32 [B, mx_vision_places], see mx_vision_place */
-    MxValue rows;                  /* result of mx_model_see; MX_NONE = compute them from pixels */
+    /* If positions are mixed: i32 and f32 [B, mx_vision_places · MX_CORNERS], see mx_vision_mix. */
+    MxValue corner, share;
+    MxValue rows;  /* result of mx_model_see; MX_NONE = compute them from pixels */
     MxValue index; /* i32 [B, T] which token of the row's images is at this position, from 1 on; 0 =
                       a text token */
 } MxModelImages;
@@ -103,7 +105,10 @@ typedef struct MxModelImages {
 typedef struct MxModelInputs {
     MxValue tokens, positions, segments;
     const MxModelImages *images; /* NULL = only text */
-    MxDraws *draws;              /* NULL = no dropout */
+    /* [MX_MROPE_KINDS] the positions that rotate a token if use_mrope is set, see mx_vision_mrope;
+     * NULL = `positions` for all kinds. */
+    const MxValue *mrope;
+    MxDraws *draws;     /* NULL = no dropout */
     MxBalance *balance; /* receives the load-balancing loss of experts; NULL = not requested */
     MxBalance *index;   /* receives the loss of indexers; likewise */
     /* Receives how often each expert was chosen, f32 [X], by parameter of mx_model_routers; NULL =
@@ -137,8 +142,9 @@ typedef struct MxModelCache {
 bool mx_model_caches(MxArena *arena, const MxModel *model, const MxModelCache **out, int *n,
                      MxError *err);
 
-/* mx_model_see — encodes pixels: [B, views · tokens of a view, D]; pixels determine the number of
- * views. */
+/* mx_model_see — encodes pixels: [B, views · tokens of a view, (1 + deep) D]; pixels determine the
+ * number of views. The first D of a row replace a token. Each further D (MxVision.deep) is added to
+ * the stream at that token: the first after the first layer, the second after the second, … */
 MxValue mx_model_see(MxTrace *t, const MxModel *model, const MxValue *params,
                      const MxModelImages *images);
 /* mx_model_stream — hidden states after the last layer, [B, T, D]. params holds a value for each

@@ -145,6 +145,10 @@ typedef struct MxPiece {
      * text token; NULL = all are text. If tokens of an image attend to each other, all of them must
      * be in one piece. */
     const int32_t *image;
+    /* With use_mrope: by how much each sequence's tokens stand later than the number of those
+     * before them, [n], and of one sequence the time, row and column of each token
+     * (mx_vision_mrope); NULL = 0, and the position in each. */
+    const int32_t *shift, *mrope[MX_MROPE_KINDS];
 } MxPiece;
 
 /* mx_generation_see — encodes a view of an image; the following pieces read the resulting rows

@@ -22,6 +22,8 @@ MxBatch mx_batch_new_part(MxArena *arena, const MxBatchPart *part) {
         batch.image = mx_new_n(arena, int32_t, part->rows * part->length);
         batch.pixels = mx_new_n(arena, float, part->rows * part->pixels);
         if (part->grids) batch.grids = mx_new_n(arena, MxVisionGrid, part->rows * part->grids);
+        for (int k = 0; part->has_mrope && k < MX_MROPE_KINDS; k++)
+            batch.mrope[k] = mx_new_n(arena, int32_t, part->rows * part->length);
     }
     return batch;
 }

@@ -69,10 +69,11 @@ void data_make_room(MxArena *arena, MxDataset *dataset) {
                                      .mask = mx_new_n(arena, int32_t, length),
                                      .reals = mx_new_n(arena, float, length)};
     const MxDataImages *images = &dataset->config.images;
-    if (images->vision.images)
-        dataset->scratch.rgb =
-            mx_new_n(arena, uint8_t,
-                     mx_vision_views(&images->vision) * mx_vision_pixels(&images->vision) * 3);
+    if (!images->vision.images) return;
+    dataset->scratch.rgb = mx_new_n(
+        arena, uint8_t, mx_vision_views(&images->vision) * mx_vision_pixels(&images->vision) * 3);
+    for (int k = 0; k < MX_MROPE_KINDS; k++)
+        dataset->scratch.mrope[k] = mx_new_n(arena, int32_t, length);
 }
 
 void data_say_end(MxArena *arena, MxDataset *dataset) {
@@ -225,6 +226,17 @@ static void copy_columns(const DataRow *from, const MxBatchPart *part, const Dat
         memcpy(to->field[f], from->field[f] + part->column, (size_t)part->length * sizeof(int32_t));
 }
 
+/* The time, row and column of each of its tokens. */
+static void place_row(MxDataset *dataset, const DataRow *tokens, const DataSeen *seen, int64_t at,
+                      MxBatch *out) {
+    int32_t *const *all = dataset->scratch.mrope;
+    mx_vision_mrope(&dataset->config.images.vision, seen->grids, seen->index,
+                    tokens->field[MX_INPUTS_POSITION], dataset->config.length, all);
+    for (int k = 0; k < MX_MROPE_KINDS; k++)
+        memcpy(out->mrope[k] + at * out->length, all[k] + out->part.column,
+               (size_t)out->length * sizeof **all);
+}
+
 /* The images of a row whose tokens are made. Rows of kinds without images have none. */
 static bool see_row(MxDataset *dataset, int64_t row, const DataRow *tokens, int64_t at,
                     MxBatch *out, MxError *err) {
@@ -237,6 +249,7 @@ static bool see_row(MxDataset *dataset, int64_t row, const DataRow *tokens, int6
     bool ok = !dataset->kind->see ||
               dataset->kind->see(dataset, row, tokens->field[MX_INPUTS], &seen, err);
     memcpy(to, index + out->part.column, (size_t)out->length * sizeof *to);
+    if (ok && out->mrope[0]) place_row(dataset, tokens, &seen, at, out);
     return ok;
 }
 

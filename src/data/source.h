@@ -87,6 +87,7 @@ typedef struct DataScratch {
     int32_t *tokens, *mask;
     float *reals; /* mx_data_scores' alone: the loader's thread uses the others */
     uint8_t *rgb; /* a picture; NULL without images */
+    int32_t *mrope[MX_MROPE_KINDS];
 } DataScratch;
 
 /* What was found in the folder of kept tokens, and made (cache.h). */

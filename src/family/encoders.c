@@ -83,3 +83,77 @@ void mx_vision_fill(const MxVision *v, const MxVisionGrid *grids,
         for (int k = 0; k < MX_PLACE_FACTS; k++) out[k][i] = facts[k];
     }
 }
+
+/* ---- positions that are mixed of learned ones */
+
+/* Along a side: the two learned rows or columns, and how much the second counts. */
+typedef struct Between {
+    int64_t low, high;
+    float share;
+} Between;
+
+/* As torch's linspace steps, in float: from both ends to the middle. */
+static Between between(int64_t i, int64_t n, int64_t side) {
+    float step = n > 1 ? (float)(side - 1) / (float)(n - 1) : 0;
+    float at = i < n / 2 ? step * (float)i : (float)(side - 1) - step * (float)(n - 1 - i);
+    if (n == 1) at = 0;
+    int64_t low = (int64_t)at, high = low + 1 < side ? low + 1 : side - 1;
+    return (Between){low, high, at - (float)low};
+}
+
+static void mix_place(const MxVision *v, MxVisionGrid grid, int64_t patch, int32_t *corner,
+                      float *share) {
+    const Between y = between(patch / grid.columns, grid.rows, v->learned);
+    const Between x = between(patch % grid.columns, grid.columns, v->learned);
+    for (int k = 0; k < MX_CORNERS; k++) {
+        bool lower = k / 2, right = k % 2;
+        int64_t row = lower ? y.high : y.low, column = right ? x.high : x.low;
+        corner[k] = (int32_t)(row * v->learned + column);
+        share[k] = (lower ? y.share : 1 - y.share) * (right ? x.share : 1 - x.share);
+    }
+}
+
+void mx_vision_mix(const MxVision *v, const MxVisionGrid *grids, int32_t *corner, float *share) {
+    int64_t n = mx_vision_places(v);
+    memset(corner, 0, (size_t)(n * MX_CORNERS) * sizeof *corner);
+    memset(share, 0, (size_t)(n * MX_CORNERS) * sizeof *share);
+    for (int64_t i = 0; i < n; i++) {
+        MxVisionGrid grid = grids ? grids[i / v->patches] : v->grid;
+        int64_t within = i % v->patches;
+        if (within >= (int64_t)grid.rows * grid.columns) continue;
+        mix_place(v, grid, mx_vision_patch(v, grid, within), corner + i * MX_CORNERS,
+                  share + i * MX_CORNERS);
+    }
+}
+
+/* ---- positions in the decoder */
+
+static void set_mrope(int32_t *const out[MX_MROPE_KINDS], int64_t t, int64_t time, int64_t row,
+                      int64_t column) {
+    out[MX_MROPE_TIME][t] = (int32_t)time;
+    out[MX_MROPE_ROW][t] = (int32_t)row;
+    out[MX_MROPE_COLUMN][t] = (int32_t)column;
+}
+
+int64_t mx_vision_mrope(const MxVision *v, const MxVisionGrid *grids, const int32_t *index,
+                        const int32_t *position, int64_t length,
+                        int32_t *const out[MX_MROPE_KINDS]) {
+    int64_t shift = 0, start = 0;
+    for (int64_t t = 0; t < length; t++) {
+        int64_t at = position ? position[t] : t;
+        if (!at) shift = 0;
+        if (!index[t]) {
+            set_mrope(out, t, at + shift, at + shift, at + shift);
+            continue;
+        }
+        MxVisionGrid grid = grids ? grids[(index[t] - 1) / v->tokens] : v->grid;
+        int64_t rows = grid.rows / v->pool, columns = grid.columns / v->pool;
+        int64_t k = (index[t] - 1) % v->tokens;
+        if (!k) {
+            start = at + shift;
+            shift += (rows > columns ? rows : columns) - rows * columns;
+        }
+        set_mrope(out, t, start, start + k / columns, start + k % columns);
+    }
+    return shift;
+}

@@ -13,6 +13,7 @@ typedef struct Row {
     int64_t n_prompt, n_done; /* n_done: tokens that have gone through the model */
     int64_t most;
     float *logprobs;
+    int32_t shift; /* by how much positions behind the prompt are later than its tokens' number */
     uint64_t stream, joined;   /* joined: when, among all that did */
     MxTextStream *text_stream; /* NULL = there is no text */
     MxText text;
@@ -28,7 +29,7 @@ struct MxSequences {
     uint64_t n_joined;
     float *logits;
     /* A piece, [shape.rows]. */
-    int32_t *tokens, *sequences;
+    int32_t *tokens, *sequences, *shift;
     int64_t *before;
 };
 
@@ -127,6 +128,21 @@ static MxPiece next_piece(MxTrainState *state, const MxPrompt *prompt, const int
                      .image = prompt->image ? prompt->image + *done : NULL};
 }
 
+/* Time, row and column of a piece's tokens, in the arena, where images have these. Returns by how
+ * much what follows the prompt stands later than its tokens' number. */
+static int32_t give_mrope(MxArena *arena, MxTrainState *state, const MxPrompt *prompt,
+                          MxPiece *piece) {
+    const MxVision v = mx_model_vision(mx_train_state_config(state));
+    int32_t *all[MX_MROPE_KINDS];
+    if (!v.has_mrope || !prompt->image) return 0;
+    for (int k = 0; k < MX_MROPE_KINDS; k++) {
+        all[k] = mx_new_n(arena, int32_t, prompt->tokens.n);
+        piece->mrope[k] = all[k] + *piece->before;
+    }
+    return (int32_t)mx_vision_mrope(&v, prompt->views.grids, prompt->image, NULL, prompt->tokens.n,
+                                    all);
+}
+
 /* The next tokens of the sequence that waits longest for its prompt to have gone through: one
  * prompt after another, so that what one sees is there until all of it has. */
 static void prefill(MxSequences *s) {
@@ -139,7 +155,10 @@ static void prefill(MxSequences *s) {
     if (!next) return;
     int32_t sequence = (int32_t)(next - s->rows);
     MxPiece piece = next_piece(s->state, next->prompt, &sequence, &next->n_done);
+    MxArena scratch = {.name = "piece"};
+    next->shift = give_mrope(&scratch, s->state, next->prompt, &piece);
     mx_generation_run(s->state, &piece, s->logits);
+    mx_arena_release(&scratch);
     next->n_done += piece.n_tokens;
     if (next->n_done == next->n_prompt) add_token(s, next, s->logits);
 }
@@ -152,6 +171,7 @@ static void decode(MxSequences *s) {
         if (!row->how || row->is_over || row->n_done < row->n_prompt) continue;
         s->sequences[n] = (int32_t)i;
         s->before[n] = row->n_done;
+        s->shift[n] = row->shift;
         s->tokens[n++] = row->all.ids[row->n_done];
     }
     if (!n) return;
@@ -159,6 +179,7 @@ static void decode(MxSequences *s) {
                       &(MxPiece){.n = n,
                                  .sequences = s->sequences,
                                  .before = s->before,
+                                 .shift = s->shift,
                                  .tokens = s->tokens,
                                  .n_tokens = 1},
                       s->logits);
@@ -190,6 +211,7 @@ MxSequences *mx_sequences_new(MxArena *arena, MxTrainState *state) {
     s->tokens = mx_new_n(arena, int32_t, n);
     s->sequences = mx_new_n(arena, int32_t, n);
     s->before = mx_new_n(arena, int64_t, n);
+    s->shift = mx_new_n(arena, int32_t, n);
     return s;
 }
 
@@ -282,6 +304,7 @@ bool mx_generate_logits(MxArena *arena, MxTrainState *state, const MxPrompt *pro
     for (int64_t from = 0, n; from < prompt->tokens.n; from += n) {
         MxPiece piece = next_piece(state, prompt, &(int32_t){0}, &from);
         piece.all_logits = true;
+        give_mrope(arena, state, prompt, &piece);
         n = piece.n_tokens;
         mx_generation_run(state, &piece, *out + from * vocab);
     }

@@ -90,7 +90,10 @@ static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxMod
     t->scope = "token_embedder";
     for (int i = 0; i < model->family->n_specs; i++) {
         const Spec *spec = &model->specs[i];
-        if (spec->rope.n) p.rope_table[i] = mx_rope_table(t, in.positions, spec->rope);
+        if (spec->rope.n && spec->rope.kind && in.mrope)
+            p.rope_table[i] = mx_rope_table_of(t, MX_MROPE_KINDS, in.mrope, spec->rope);
+        else if (spec->rope.n)
+            p.rope_table[i] = mx_rope_table(t, in.positions, spec->rope);
         if (spec->tuning.n) p.tuning_table[i] = mx_rope_table(t, in.positions, spec->tuning);
     }
     return p;
@@ -109,9 +112,34 @@ static MxValue embed(const Pass *p, MxValue tokens_BT) {
         AXES("activation_embed_and_logits_batch", "activation_length", "activation_embed"));
 }
 
-static MxValue merge(const Pass *p, MxValue x_BTD, const MxModelImages *images) {
-    MxValue rows = images->rows == MX_NONE ? model_see(p, images) : images->rows;
-    return mx_merge(p->t, x_BTD, rows, images->index);
+/* What images become, [B, rows, D] each: what stands in the place of their tokens, and what is
+ * added behind each of the first layers. */
+typedef struct Seen {
+    MxValue *rows, index;
+    int n_deep;
+} Seen;
+
+static Seen see(const Pass *p, MxArena *arena, const MxModelImages *images) {
+    const MxConfig *c = p->model->config;
+    Seen seen = {.n_deep = images ? (int)mx_model_vision(c).deep : 0};
+    if (!images) return seen;
+    MxValue all = images->rows == MX_NONE ? model_see(p, images) : images->rows;
+    seen.index = images->index;
+    seen.rows = mx_new_n(arena, MxValue, 1 + seen.n_deep);
+    model_take_apart(p->t, all, 1 + seen.n_deep, c->emb_dim, seen.rows);
+    return seen;
+}
+
+/* Behind a layer. Source: Meng et al. 2024 (DeepStack); MaxText layers/decoders.py
+ * (deepstack_process) @e591f30c. */
+static MxValue add_seen(const Pass *p, const Seen *seen, int layer, MxValue x_BTD) {
+    MxTrace *t = p->t;
+    if (layer >= seen->n_deep) return x_BTD;
+    MxType type = mx_trace_type(t, x_BTD);
+    MxInitAttr nothing = {.type = {MX_F32, type.shape}, .fill = MX_FILL_CONSTANT};
+    MxValue zeros = mx_cast(t, mx_init(t, nothing), type.dtype);
+    MxValue more = mx_merge(t, zeros, seen->rows[1 + layer], seen->index);
+    return constrain_stream(p, mx_add(t, x_BTD, more));
 }
 
 MxValue mx_model_see(MxTrace *t, const MxModel *model, const MxValue *params,
@@ -121,9 +149,10 @@ MxValue mx_model_see(MxTrace *t, const MxModel *model, const MxValue *params,
 
 MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in) {
     Pass p = begin(t, model, params, in);
-    MxValue x_BTD = embed(&p, in.tokens);
-    if (in.images) x_BTD = merge(&p, x_BTD, in.images);
     MxArena arena = {.name = "layers"};
+    MxValue x_BTD = embed(&p, in.tokens);
+    const Seen seen = see(&p, &arena, in.images);
+    if (in.images) x_BTD = mx_merge(t, x_BTD, seen.rows[0], seen.index);
     MxValue *inputs = mx_new_n(&arena, MxValue, model->n_layers);
     p.kv = mx_arena_alloc(&arena, (size_t)model->n_layers * sizeof *p.kv);
     model_make_inputs(&p, in.tokens, x_BTD, inputs);
@@ -135,7 +164,7 @@ MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params,
         p.input = inputs[i];
         p.mixer = &model->layers[i].block[0];
         p.feature = in.features ? &in.features[i] : NULL;
-        x_BTD = layer(&p, &model->layers[i], x_BTD);
+        x_BTD = add_seen(&p, &seen, i, layer(&p, &model->layers[i], x_BTD));
         if (p.caches) p.caches += model_count_caches(model, &model->layers[i]);
     }
     t->region = 0;

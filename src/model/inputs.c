@@ -47,15 +47,14 @@ Input model_add_input(const Place *p, const MxModel *model) {
 
 /* ---- forward pass */
 
-/* The n parts of x [B, T, n P], by halves: what is copied grows with log n. */
-static void take_apart(MxTrace *t, MxValue x, int n, int64_t width, MxValue *out) {
+void model_take_apart(MxTrace *t, MxValue x, int n, int64_t width, MxValue *out) {
     if (n == 1) {
         *out = x;
         return;
     }
     MxValue left = mx_split(t, x, n / 2 * width);
-    take_apart(t, left, n / 2, width, out);
-    take_apart(t, left + 1, n - n / 2, width, out + n / 2);
+    model_take_apart(t, left, n / 2, width, out);
+    model_take_apart(t, left + 1, n - n / 2, width, out + n / 2);
 }
 
 void model_make_inputs(const Pass *p, MxValue tokens_BT, MxValue x_BTD, MxValue *out) {
@@ -76,7 +75,7 @@ void model_make_inputs(const Pass *p, MxValue tokens_BT, MxValue x_BTD, MxValue 
                       model->config->normalization_layer_epsilon);
     seen = mx_scale(t, seen, sqrt((double)P));
     MxValue sum = mx_scale(t, mx_add(t, seen, mx_reshape(t, made, flat)), sqrt(0.5));
-    take_apart(t, sum, model->n_layers, P, out);
+    model_take_apart(t, sum, model->n_layers, P, out);
 }
 
 MxValue model_add_own_input(const Pass *p, const Spec *spec, const Input *input, MxValue x_BTD) {

@@ -262,10 +262,13 @@ MxValue model_norm(const Pass *p, MxValue x, Norm norm, double epsilon);
 /* model_norm_bare — the same without a parameter: factor x / sqrt(mean(x^2) + epsilon). */
 MxValue model_norm_bare(MxTrace *t, MxValue x, double factor, double epsilon);
 
+/* model_take_apart — the n parts of x [.., n width], by halves: what is copied grows with log n. */
+void model_take_apart(MxTrace *t, MxValue x, int n, int64_t width, MxValue *out);
+
 /* ---- images (vision.c) */
 
 /* model_add_vision — the encoder's parameters, and what stands between it and the decoder.
- * model_see — rows [B, views of a row · tokens of one, D] for the pixels of `images`. */
+ * model_see — rows [B, views of a row · tokens of one, (1 + deep) D] for the pixels of `images`. */
 void model_add_vision(MxArena *arena, MxModel *model);
 MxValue model_see(const Pass *p, const MxModelImages *images);
 /* model_vision_flops — of a forward pass over the images of so many rows, and what of the weights'

@@ -67,7 +67,8 @@ bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, 
                          .of_rows = all,
                          .length = c->max_target_length,
                          .pixels = mx_vision_row(&vision),
-                         .grids = mx_vision_grids(&vision)};
+                         .grids = mx_vision_grids(&vision),
+                         .has_mrope = vision.has_mrope};
     if (mesh->mesh.n_ranks == 1) return true;
     if (!program_shard_batch(arena, mesh, is_eval, &sharding, err)) return false;
     if (mx_config_writes(c)) return true; /* completions of all ranks come to its prompts */

@@ -163,13 +163,18 @@ static bool declare_caches(MxTrainState *s, MxError *err) {
     return true;
 }
 
+/* Tokens of images have a time, a row and a column; those of a text need their position alone. */
+static bool has_mrope(const MxTrainState *s, int kind) {
+    return sees(s, kind) && mx_model_vision(s->config).has_mrope;
+}
+
 static PieceVars declare_piece(MxTrainState *s, int kind) {
     const char *name = kinds[kind].name;
     const MxShape shape = shape_of(s, kind);
     const MxType ids = {MX_I32, shape}, rows = {MX_I32, MX_SHAPE(shape.dim[0])};
     const MxShape logits =
         MX_SHAPE(shape.dim[0], kinds[kind].all_logits ? shape.dim[1] : 1, s->config->vocab_size);
-    return (PieceVars){
+    PieceVars vars = {
         .image = sees(s, kind) ? program_add_var(s, name, "image", ids) : MX_NONE,
         .tokens = program_add_var(s, name, "tokens", ids),
         .positions = program_add_var(s, name, "positions", ids),
@@ -179,6 +184,9 @@ static PieceVars declare_piece(MxTrainState *s, int kind) {
         .last = program_add_var(s, name, "last", (MxType){MX_I32, MX_SHAPE(shape.dim[0], 1)}),
         .logits = program_add_var(s, name, "logits", (MxType){MX_F32, logits}),
     };
+    for (int k = 0; has_mrope(s, kind) && k < MX_MROPE_KINDS; k++)
+        vars.mrope[k] = program_add_var(s, name, mx_arena_printf(s->arena, "mrope_%d", k), ids);
+    return vars;
 }
 
 static bool check_generation(const MxTrainState *s, MxError *err) {
@@ -221,11 +229,15 @@ static void trace_piece(MxTrainState *s, MxTrace *t, int kind) {
     const PieceVars *v = &s->piece[kind];
     MxValue *params = program_read_held(s, t);
     MxModelImages images = {.pixels = MX_NONE};
+    MxValue mrope[MX_MROPE_KINDS];
+    for (int k = 0; has_mrope(s, kind) && k < MX_MROPE_KINDS; k++)
+        mrope[k] = mx_variable(t, v->mrope[k]);
     if (sees(s, kind)) {
         images.rows = mx_variable(t, s->see.rows);
         images.index = mx_variable(t, v->image);
     }
     MxModelInputs in = {.images = sees(s, kind) ? &images : NULL,
+                        .mrope = has_mrope(s, kind) ? mrope : NULL,
                         .tokens = mx_variable(t, v->tokens),
                         .positions = mx_variable(t, v->positions),
                         .segments = MX_NONE,
@@ -265,15 +277,17 @@ bool mx_train_state_open_generation(MxArena *arena, const MxConfig *config, MxGe
 
 /* What an entry reads of a piece, [rows, width] or [rows]. */
 typedef struct Laid {
-    int32_t *tokens, *positions, *kept, *last, *counts, *sequences, *image;
+    int32_t *tokens, *positions, *kept, *last, *counts, *sequences, *image, *mrope[MX_MROPE_KINDS];
 } Laid;
 
 /* Rows that the piece has not are of sequences that it has not, and nothing but padding. */
 static Laid lay_out(MxArena *arena, const MxPiece *piece, MxShape shape) {
     const int64_t B = shape.dim[0], P = shape.dim[1], n = B * P;
-    Laid l = {mx_new_n(arena, int32_t, n), mx_new_n(arena, int32_t, n), mx_new_n(arena, int32_t, n),
-              mx_new_n(arena, int32_t, B), mx_new_n(arena, int32_t, B), mx_new_n(arena, int32_t, B),
-              mx_new_n(arena, int32_t, n)};
+    Laid l = {mx_new_n(arena, int32_t, n), mx_new_n(arena, int32_t, n),
+              mx_new_n(arena, int32_t, n), mx_new_n(arena, int32_t, B),
+              mx_new_n(arena, int32_t, B), mx_new_n(arena, int32_t, B),
+              mx_new_n(arena, int32_t, n), {0}};
+    for (int k = 0; k < MX_MROPE_KINDS; k++) l.mrope[k] = mx_new_n(arena, int32_t, n);
     bool *is_taken = mx_new_n(arena, bool, B);
     int32_t free = 0;
     for (int64_t i = 0; i < n; i++) l.kept[i] = -1;
@@ -284,7 +298,10 @@ static Laid lay_out(MxArena *arena, const MxPiece *piece, MxShape shape) {
         if (B > 1) is_taken[piece->sequences[b]] = true;
         for (int64_t i = b * P; i <= l.last[b]; i++) {
             l.tokens[i] = piece->tokens[i];
-            l.kept[i] = l.positions[i] = (int32_t)(piece->before[b] + i - b * P);
+            l.kept[i] = (int32_t)(piece->before[b] + i - b * P);
+            l.positions[i] = l.kept[i] + (piece->shift ? piece->shift[b] : 0);
+            for (int k = 0; k < MX_MROPE_KINDS; k++)
+                l.mrope[k][i] = piece->mrope[k] ? piece->mrope[k][i] : l.positions[i];
         }
     }
     for (int64_t i = 0; piece->image && i < piece->n_tokens; i++) l.image[i] = piece->image[i];
@@ -338,6 +355,8 @@ void mx_generation_run(MxTrainState *s, const MxPiece *piece, float *logits) {
     program_write_all(s, v->kept, l.kept);
     program_write_all(s, v->last, l.last);
     if (v->image != MX_NONE) program_write_all(s, v->image, l.image);
+    for (int k = 0; has_mrope(s, kind) && k < MX_MROPE_KINDS; k++)
+        program_write_all(s, v->mrope[k], l.mrope[k]);
     program_write_all(s, v->counts, l.counts);
     program_write_all(s, v->sequences, l.sequences);
     program_run_entry(s, entries[kind]);

@@ -7,8 +7,13 @@
 typedef struct Images {
     MxVision vision;
     int pixels, place[MX_PLACE_FACTS], index; /* inputs, and of the second … */
-    int32_t *values[MX_PLACE_FACTS];          /* … what they are given */
-    MxModelImages read;                       /* by the pass that is being traced */
+    int32_t *values[MX_PLACE_FACTS];          /* … what they are given; … */
+    int corner, share;                        /* … the same where positions are mixed, … */
+    int32_t *corners;
+    float *shares;
+    int mrope[MX_MROPE_KINDS];      /* … and of tokens with rows and columns */
+    MxModelImages read;             /* by the pass that is being traced, as … */
+    MxValue turned[MX_MROPE_KINDS]; /* … these */
 } Images;
 
 static bool is_wanted(const MxConfig *config) {
@@ -26,13 +31,22 @@ static void fill_places(const Images *own, const MxVisionGrid *grids, int64_t ro
     for (int64_t r = 0; r < rows; r++) {
         int32_t *row[MX_PLACE_FACTS];
         for (int k = 0; k < MX_PLACE_FACTS; k++) row[k] = own->values[k] + r * mx_vision_places(v);
-        mx_vision_fill(v, grids ? grids + r * mx_vision_grids(v) : NULL, row);
+        const MxVisionGrid *own_grids = grids ? grids + r * mx_vision_grids(v) : NULL;
+        mx_vision_fill(v, own_grids, row);
+        int64_t at = r * mx_vision_places(v) * MX_CORNERS;
+        if (v->learned) mx_vision_mix(v, own_grids, own->corners + at, own->shares + at);
     }
 }
 
 static void give_places(MxTrainState *s, Images *own) {
     int64_t rows = rows_of_batch(s->config), n = rows * mx_vision_places(&own->vision);
     for (int k = 0; k < MX_PLACE_FACTS; k++) own->values[k] = mx_new_n(s->arena, int32_t, n);
+    if (own->vision.learned) {
+        own->corners = mx_new_n(s->arena, int32_t, n * MX_CORNERS);
+        own->shares = mx_new_n(s->arena, float, n *MX_CORNERS);
+        program_give(s, own->corner, own->corners);
+        program_give(s, own->share, own->shares);
+    }
     if (!mx_vision_grids(&own->vision)) fill_places(own, NULL, rows);
     for (int k = 0; k < MX_PLACE_FACTS; k++) program_give(s, own->place[k], own->values[k]);
 }
@@ -41,12 +55,21 @@ static bool declare(MxTrainState *s, MxError *err) {
     (void)err;
     static const char *const names[MX_PLACE_FACTS] = {"images_view", "images_patch",
                                                       "images_column", "images_row"};
+    static const char *const mropes[MX_MROPE_KINDS] = {"inputs_time", "inputs_row",
+                                                       "inputs_column"};
     Images *own = program_part(s, PART_images);
     MxVision v = own->vision = mx_model_vision(s->config);
     own->pixels = program_declare_wide_input(s, "images", MX_F32, mx_vision_row(&v));
     for (int k = 0; k < MX_PLACE_FACTS; k++)
         own->place[k] = program_declare_wide_input(s, names[k], MX_I32, mx_vision_places(&v));
+    int64_t corners = mx_vision_places(&v) * MX_CORNERS;
+    if (v.learned) {
+        own->corner = program_declare_wide_input(s, "images_corner", MX_I32, corners);
+        own->share = program_declare_wide_input(s, "images_share", MX_F32, corners);
+    }
     own->index = program_declare_input(s, "inputs_image", MX_I32);
+    for (int k = 0; v.has_mrope && k < MX_MROPE_KINDS; k++)
+        own->mrope[k] = program_declare_input(s, mropes[k], MX_I32);
     give_places(s, own);
     return true;
 }
@@ -59,7 +82,14 @@ static void read(MxTrainState *s, MxTrace *t, bool is_eval, MxModelInputs *in) {
                                 .index = mx_variable(t, batch[own->index])};
     for (int k = 0; k < MX_PLACE_FACTS; k++)
         own->read.place[k] = mx_variable(t, batch[own->place[k]]);
+    if (own->vision.learned) {
+        own->read.corner = mx_variable(t, batch[own->corner]);
+        own->read.share = mx_variable(t, batch[own->share]);
+    }
+    for (int k = 0; own->vision.has_mrope && k < MX_MROPE_KINDS; k++)
+        own->turned[k] = mx_variable(t, batch[own->mrope[k]]);
     in->images = &own->read;
+    if (own->vision.has_mrope) in->mrope = own->turned;
 }
 
 static bool before_batch(MxTrainState *s, bool is_eval, int64_t i, const MxBatch *batch,
@@ -71,6 +101,8 @@ static bool before_batch(MxTrainState *s, bool is_eval, int64_t i, const MxBatch
     if (batch->grids) fill_places(own, batch->grids, batch->rows);
     program_give(s, own->pixels, batch->pixels);
     program_give(s, own->index, batch->image);
+    for (int k = 0; own->vision.has_mrope && k < MX_MROPE_KINDS; k++)
+        program_give(s, own->mrope[k], batch->mrope[k]);
     return true;
 }
 

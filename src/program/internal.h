@@ -30,15 +30,17 @@ typedef struct PieceVars {
     int tokens, positions; /* [rows, width] */
     int kept;              /* [rows, width] positions, -1 = padding */
     int counts, sequences; /* [rows] */
-    int image;  /* [rows, width] which row of what was seen; MX_NONE = pieces have none */
-    int last;   /* [rows, 1]: where in them the last token of each row stands */
-    int logits; /* [rows, 1 or width, vocab] */
+    int image; /* [rows, width] which row of what was seen; MX_NONE = pieces have none */
+    int mrope[MX_MROPE_KINDS]; /* [rows, width] where pieces have images with rows and columns */
+    int last;                  /* [rows, 1]: where in them the last token of each row stands */
+    int logits;                /* [rows, 1 or width, vocab] */
 } PieceVars;
 /* Variables of what sequences see, of a view at a time. */
 typedef struct SeeVars {
     int pixels, place[MX_PLACE_FACTS]; /* [1, those of a view] */
+    int corner, share;                 /* where positions are mixed */
     int positions, sequences;          /* [1, tokens of a view], [1]: where the rows go */
-    int rows;                          /* [1, seen, D] */
+    int rows;                          /* [1, seen, (1 + deep) D] */
 } SeeVars;
 /* Which entry each piece has. */
 enum {

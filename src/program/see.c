@@ -26,8 +26,14 @@ void program_declare_see(MxTrainState *s) {
             program_add_var(s, "see", "positions", (MxType){MX_I32, MX_SHAPE(1, v.tokens)}),
         .sequences = program_add_var(s, "see", "sequences", (MxType){MX_I32, MX_SHAPE(1)}),
         .rows = program_add_var(
-            s, "see", "rows", (MxType){dtype, MX_SHAPE(1, s->generation.seen, s->config->emb_dim)}),
+            s, "see", "rows",
+            (MxType){dtype, MX_SHAPE(1, s->generation.seen, (1 + v.deep) * s->config->emb_dim)}),
     };
+    const MxShape corners = MX_SHAPE(1, mx_vision_places(&v) * MX_CORNERS);
+    if (v.learned) {
+        s->see.corner = program_add_var(s, "see", "corner", (MxType){MX_I32, corners});
+        s->see.share = program_add_var(s, "see", "share", (MxType){MX_F32, corners});
+    }
     for (int k = 0; k < MX_PLACE_FACTS; k++)
         s->see.place[k] =
             program_add_var(s, "see", mx_arena_printf(s->arena, "place_%d", k), places);
@@ -39,6 +45,10 @@ static void trace_see(MxTrainState *s, MxTrace *t) {
     const SeeVars *v = &s->see;
     MxModelImages images = {.pixels = mx_variable(t, v->pixels), .rows = MX_NONE, .index = MX_NONE};
     for (int k = 0; k < MX_PLACE_FACTS; k++) images.place[k] = mx_variable(t, v->place[k]);
+    if (mx_model_vision(s->config).learned) {
+        images.corner = mx_variable(t, v->corner);
+        images.share = mx_variable(t, v->share);
+    }
     MxValue rows = mx_model_see(t, s->model, program_read_held(s, t), &images);
     MxCachePlace place = {.positions = mx_variable(t, v->positions),
                           .sequences = mx_variable(t, v->sequences)};
@@ -53,6 +63,16 @@ const Entry entry_see = {.name = "see", .trace = trace_see, .is_wanted = wants_s
 
 /* ---- running */
 
+static void write_mixed(MxTrainState *s, MxArena *arena, const MxVision *view,
+                        const MxVisionGrid *grid) {
+    const int64_t n = mx_vision_places(view) * MX_CORNERS;
+    int32_t *corner = mx_new_n(arena, int32_t, n);
+    float *share = mx_new_n(arena, float, n);
+    mx_vision_mix(view, grid, corner, share);
+    program_write_all(s, s->see.corner, corner);
+    program_write_all(s, s->see.share, share);
+}
+
 void mx_generation_see(MxTrainState *s, const float *pixels, const MxVisionGrid *grid, int64_t at) {
     MxArena arena = {.name = "view"};
     const MxVision view = view_of(s);
@@ -64,6 +84,7 @@ void mx_generation_see(MxTrainState *s, const float *pixels, const MxVisionGrid 
     for (int k = 0; k < MX_PLACE_FACTS; k++) place[k] = mx_new_n(&arena, int32_t, places);
     mx_vision_fill(&view, grid, place);
     for (int k = 0; k < MX_PLACE_FACTS; k++) program_write_all(s, s->see.place[k], place[k]);
+    if (view.learned) write_mixed(s, &arena, &view, grid);
     program_write_all(s, s->see.pixels, pixels);
     program_write_all(s, s->see.positions, positions);
     program_write_all(s, s->see.sequences, &sequence);
