@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes small pictures with the pixels that transformers' image processors of Gemma 3, Gemma 4 and Llama 4 make of them, for tests/golden/images.
+"""Makes small pictures with the pixels that transformers' image processors of Gemma 3, Gemma 4, Llama 4 and Qwen 3-VL make of them, for tests/golden/images.
 
     golden_images.py OUT
 
 Writes OUT/<picture> and OUT/<picture>.rgb: 16 x 24 pixels (height, width), rows of red, green and blue bytes, which are the
 processor's values before they are scaled: value = byte / 127.5 - 1. Pictures of 16 bits are cut to their upper 8 first.
+Of some pictures also OUT/<picture>.near: rows and columns of patches (int32) that Qwen 3-VL's processor makes, and their bytes.
 Of some pictures also OUT/<picture>.tiles: rows and columns of tiles (int32), then the tiles of 8 x 8 pixels, six at most, and the small
 picture of all of it behind them, [tiles, 3, 8, 8] in bfloat16.
 """
@@ -16,10 +17,12 @@ import torch
 from PIL import Image
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma4.image_processing_gemma4 import Gemma4ImageProcessor
+from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
 from transformers.models.llama4.image_processing_llama4 import Llama4ImageProcessor
 
 HEIGHT, WIDTH = 16, 24
 FORMED = ("rgb_large.png", "rgb_small.png")
+NEAR = ("rgb_large.png", "rgb_small.png", "rgba.png")
 TILED = ("rgb_large.png", "rgb_small.png", "rgba.png")
 
 
@@ -95,6 +98,19 @@ def write_form(path, picture):
         file.write(np.array([rows, columns], np.int32).tobytes() + np.round(values).astype(np.uint8).tobytes())
 
 
+def write_near(path, picture):
+    """Patches of 2 x 2 pixels, of squares of two by two together, one frame of two that are alike: [patches, 2, 2, 3]."""
+    got = Qwen2VLImageProcessor(patch_size=2, merge_size=2, temporal_patch_size=2, image_mean=[0.5] * 3, image_std=[0.5] * 3,
+                                size={"shortest_edge": 256, "longest_edge": 1120})(picture, return_tensors="pt")
+    _, rows, columns = got["image_grid_thw"][0].tolist()
+    values = got["pixel_values"].double().numpy().reshape(-1, 3, 2, 2, 2)
+    assert (values[:, :, 0] == values[:, :, 1]).all()
+    values = (values[:, :, 0].transpose(0, 2, 3, 1) + 1) * 127.5
+    assert np.abs(values - np.round(values)).max() < 1e-3
+    with open(path, "wb") as file:
+        file.write(np.array([rows, columns], np.int32).tobytes() + np.round(values).astype(np.uint8).tobytes())
+
+
 def main():
     out = sys.argv[1]
     os.makedirs(out, exist_ok=True)
@@ -106,6 +122,8 @@ def main():
         np.round(exact).astype(np.uint8).tofile(os.path.join(out, name + ".rgb"))
         if name in FORMED:
             write_form(os.path.join(out, name + ".form"), picture)
+        if name in NEAR:
+            write_near(os.path.join(out, name + ".near"), picture)
         if name in TILED:
             write_tiles(os.path.join(out, name + ".tiles"), picture)
 

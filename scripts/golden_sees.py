@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Makes a tiny model that sees images, of transformers, with what it computes, for tests/golden/images/<NAME>.
 
-    golden_sees.py NAME OUT        NAME: gemma3_sees, llama4_sees or gemma4_sees
+    golden_sees.py NAME OUT        NAME: gemma3_sees, llama4_sees, gemma4_sees, qwen3_vl_sees or qwen3_vl_moe_sees
     golden_sees.py --continue FILE
 
 
 OUT receives config.json and model.safetensors, as transformers saves them, and expected.h5: the config as lines of overrides
 (attribute `config`), a batch of two rows with one and two images (inputs …, image: which token of the row's images stands there,
 pixels: patches as the tower's first product reads them), and, in float32 on a CPU, logits, loss and the gradient of every parameter
-(of llama4 and gemma4: of the encoder) in MaxText's shape, one behind the other (grads, in the order of the attribute `names`, a line each: name
-and count). Rows of llama4 have an image of one tile, and one of two tiles, with the small picture of all of it; images of gemma4 have
+(of llama4, gemma4 and qwen3_vl_moe: of the encoder) in MaxText's shape, one behind the other (grads, in the order of the attribute `names`, a line each: name
+and count). Rows of llama4 have an image of one tile, and one of two tiles, with the small picture of all of it; images of gemma4 and qwen3_vl have
 grids of their own (grids: rows and columns of patches), and fewer tokens and patches than there is room for. Its weights are of bfloat16.
 
 FILE receives, of the models in tests/golden/images, what transformers' generate says greedily behind the beginning of each row, whose
@@ -138,6 +138,50 @@ num_position_embeddings_for_vit: 8
 max_num_images_per_example: 2
 """
 
+QWEN3_VL = """base_emb_dim: 16
+base_num_query_heads: 2
+base_num_kv_heads: 1
+head_dim: 8
+mlp_activations: [silu, linear]
+vocab_size: 64
+normalization_layer_epsilon: 1e-06
+logits_via_embedding: true
+normalize_embedding_logits: false
+use_qk_norm: true
+enable_dropout: false
+rope_max_timescale: 10000
+use_mrope: true
+mrope_section: [2, 1, 1]
+vision_encoder_block: qwen3_vl
+image_size_for_vit: 8
+patch_size_for_vit: 2
+temporal_patch_size_for_vit: 2
+spatial_merge_size_for_vit: 2
+num_hidden_layers_for_vit: 3
+num_attention_heads_for_vit: 1
+hidden_size_for_vit: 8
+intermediate_size_for_vit: 12
+out_hidden_size_for_vit: 16
+num_position_embeddings_for_vit: 9
+deepstack_visual_indexes_for_vit: [0, 2]
+max_num_images_per_example: 2
+"""
+
+QWEN3_VL_DENSE = """decoder_block: qwen3
+base_num_decoder_layers: 3
+base_mlp_dim: 16
+""" + QWEN3_VL
+
+QWEN3_VL_MOE = """decoder_block: qwen3_moe
+base_num_decoder_layers: 3
+base_mlp_dim: 12
+base_moe_mlp_dim: 12
+num_experts: 4
+num_experts_per_tok: 2
+norm_topk_prob: true
+load_balance_loss_weight: 0
+""" + QWEN3_VL
+
 
 def make_gemma3():
     text = transformers.Gemma3TextConfig(
@@ -172,6 +216,37 @@ def make_gemma4():
             p.copy_(p.bfloat16())
     for name in ("std_bias", "std_scale"):
         getattr(model.model.vision_tower, name).requires_grad_(True)
+    return model
+
+
+QWEN3_VL_TEXT = dict(hidden_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=8, vocab_size=64, num_hidden_layers=3,
+                     max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=0, tie_word_embeddings=True,
+                     rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1],
+                                      "mrope_interleaved": True})
+QWEN3_VL_VISION = dict(depth=3, hidden_size=8, num_heads=1, intermediate_size=12, patch_size=2, spatial_merge_size=2,
+                       temporal_patch_size=2, out_hidden_size=16, num_position_embeddings=9, deepstack_visual_indexes=[0, 2])
+QWEN3_VL_IDS = dict(image_token_id=TOKEN, video_token_id=63, vision_start_token_id=BEGIN, vision_end_token_id=END,
+                    tie_word_embeddings=True)
+
+
+def make_qwen3_vl():
+    text = transformers.Qwen3VLTextConfig(intermediate_size=16, **QWEN3_VL_TEXT)
+    config = transformers.Qwen3VLConfig(text_config=text.to_dict(), vision_config=QWEN3_VL_VISION, **QWEN3_VL_IDS)
+    return in_bfloat16(draw(transformers.Qwen3VLForConditionalGeneration, config, 3))
+
+
+def make_qwen3_vl_moe():
+    text = transformers.Qwen3VLMoeTextConfig(intermediate_size=12, moe_intermediate_size=12, num_experts=4, num_experts_per_tok=2,
+                                             norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], **QWEN3_VL_TEXT)
+    config = transformers.Qwen3VLMoeConfig(text_config=text.to_dict(), vision_config=QWEN3_VL_VISION, **QWEN3_VL_IDS)
+    return in_bfloat16(draw(transformers.Qwen3VLMoeForConditionalGeneration, config, 3))
+
+
+def in_bfloat16(model):
+    """Weights that bfloat16 has."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(p.bfloat16())
     return model
 
 
@@ -318,6 +393,76 @@ def gemma4_rows():
     return rows
 
 
+def qwen3_vl_text(i, moe):
+    ours, theirs = f"decoder/layers_{i}/", f"language_model.layers.{i}."
+    rows = [(ours + "pre_self_attention_layer_norm/scale", theirs + "input_layernorm.weight", same),
+            (ours + "post_self_attention_layer_norm/scale", theirs + "post_attention_layernorm.weight", same),
+            (ours + "self_attention/query_norm/scale", theirs + "self_attn.q_norm.weight", same),
+            (ours + "self_attention/key_norm/scale", theirs + "self_attn.k_norm.weight", same),
+            (ours + "self_attention/query/kernel", theirs + "self_attn.q_proj.weight", matrix(2)),
+            (ours + "self_attention/key/kernel", theirs + "self_attn.k_proj.weight", matrix(1)),
+            (ours + "self_attention/value/kernel", theirs + "self_attn.v_proj.weight", matrix(1)),
+            (ours + "self_attention/out/kernel", theirs + "self_attn.o_proj.weight", matrix(2, True))]
+    return rows if moe else rows + [(ours + f"mlp/{a}/kernel", theirs + f"mlp.{b}_proj.weight", matrix())
+                                    for a, b in (("wi_0", "gate"), ("wi_1", "up"), ("wo", "down"))]
+
+
+def merger_rows(ours, theirs):
+    return [(ours + "ln_q/scale", theirs + "norm.weight", same), (ours + "ln_q/bias", theirs + "norm.bias", same),
+            (ours + "mlp_0/kernel", theirs + "linear_fc1.weight", matrix()), (ours + "mlp_0/bias", theirs + "linear_fc1.bias", same),
+            (ours + "mlp_2/kernel", theirs + "linear_fc2.weight", matrix()), (ours + "mlp_2/bias", theirs + "linear_fc2.bias", same)]
+
+
+def part(k, change):
+    """Of a tensor that is three, one behind the other."""
+    return lambda w: change(np.split(w, 3)[k])
+
+
+def qwen3_vl_rows(moe=False):
+    tower = "vision_encoder/Qwen3VLVisionEncoder_0/"
+    rows = [(tower + "patch_embed/proj/kernel", "visual.patch_embed.proj.weight", lambda w: w.transpose(2, 3, 4, 1, 0)),
+            (tower + "patch_embed/proj/bias", "visual.patch_embed.proj.bias", same),
+            (tower + "pos_embed_interpolate/pos_embed", "visual.pos_embed.weight", same)]
+    for i in range(3):
+        ours, theirs = tower + f"blocks_{i}/", f"visual.blocks.{i}."
+        for n in (1, 2):
+            rows += [(ours + f"ln{n}/scale", theirs + f"norm{n}.weight", same), (ours + f"ln{n}/bias", theirs + f"norm{n}.bias", same)]
+        for k, name in enumerate(("query", "key", "value")):
+            rows += [(ours + f"attn/attn/{name}/kernel", theirs + "attn.qkv.weight", part(k, matrix(1))),
+                     (ours + f"attn/attn/{name}/bias", theirs + "attn.qkv.bias", part(k, lambda w: w.reshape(1, -1)))]
+        rows += [(ours + "attn/attn/out/kernel", theirs + "attn.proj.weight", matrix(1, True)),
+                 (ours + "attn/attn/out/bias", theirs + "attn.proj.bias", same)]
+        for a, b in (("mlp", "linear_fc1"), ("mlp_out", "linear_fc2")):
+            rows += [(ours + a + "/kernel", theirs + f"mlp.{b}.weight", matrix()), (ours + a + "/bias", theirs + f"mlp.{b}.bias", same)]
+    for k in range(2):
+        rows += merger_rows(tower + f"merger_{k}/", f"visual.deepstack_merger_list.{k}.")
+    rows += merger_rows("vision_encoder/Qwen3VLVisionProjector_0/merger/", "visual.merger.")
+    if moe:
+        return rows
+    rows += [("token_embedder/embedding", "embed_tokens.weight", same), ("decoder/decoder_norm/scale", "language_model.norm.weight", same)]
+    return rows + [row for i in range(3) for row in qwen3_vl_text(i, moe)]
+
+
+def qwen3_vl_pixels(spec):
+    """Patches of all pictures, those of a square of two by two together, [3, 2 frames, 2, 2] each; and the grids."""
+    rng = np.random.default_rng(5)
+    grids = [g for row in spec["grids"] for g in row]
+    frame = rng.integers(-8, 9, (sum(m * n for m, n in grids), 3, 1, 2, 2)) / 8
+    values = np.repeat(frame, 2, 2).reshape(len(frame), -1).astype(np.float32)
+    return dict(pixel_values=torch.tensor(values), image_grid_thw=torch.tensor([(1, m, n) for m, n in grids]))
+
+
+def qwen3_vl_patches(spec, pixels):
+    """[pictures, patches, 2, 2, 3] of one frame, zeros behind them."""
+    grids = [g for row in spec["grids"] for g in row]
+    frame, first = pixels.reshape(-1, 3, 2, 2, 2)[:, :, 0].transpose(0, 2, 3, 1).reshape(len(pixels), -1), 0
+    out = np.zeros((len(grids), ACROSS * ACROSS, 12), np.float32)
+    for i, (m, n) in enumerate(grids):
+        out[i, :m * n] = frame[first:first + m * n]
+        first += m * n
+    return out
+
+
 def gemma4_pixels(spec):
     """Patches of each picture row by row, zeros behind them; and where they stand."""
     rng, room = np.random.default_rng(5), ACROSS * ACROSS
@@ -367,7 +512,7 @@ def write_batch(out, spec, ids, pixels):
             slots = [TOKENS * i + k + 1 for i, (m, n) in enumerate(row) for k in range(m * n // 4)]
             image[b, image[b] > 0] = slots
         out["batch/grids"] = grids
-    cut = gemma4_patches(spec, pixels) if "grids" in spec else spec["patches"](pixels)
+    cut = spec["patches"](spec, pixels) if "grids" in spec else spec["patches"](pixels)
     values, first = np.zeros((2, spec["room"]) + cut.shape[1:], np.float32), 0
     for b, n in enumerate(spec["views"]):
         values[b, :n] = cut[first:first + n]
@@ -390,18 +535,24 @@ MODELS = {
                         factor=1, prompt=[9, 19], types=False, ids=[
         [1, BEGIN, WHOLE] + SOFT + [END, 7, 9, 11, 4, 3, 8, 2, 17, 21, 30, 31, 6, 12, 19, 40, 41],
         [1, BEGIN] + SOFT + [BESIDE] + SOFT + [BELOW, WHOLE] + SOFT + [END, 9, 33, 34, 2, 8, 55]]),
-    "gemma4_sees": dict(make=make_gemma4, rows=gemma4_rows, config=GEMMA4 + VISION, room=2, views=[1, 2], factor=1, prompt=[9, 14],
+    "gemma4_sees": dict(make=make_gemma4, rows=gemma4_rows, pixels=gemma4_pixels, patches=gemma4_patches, config=GEMMA4 + VISION, room=2, views=[1, 2], factor=1, prompt=[9, 14],
                         types=True, grids=[[(4, 2)], [(2, 6), (4, 4)]], ids=[
         [1, 5, BEGIN] + SOFT[:2] + [END, 7, 9, 11, 4, 3, 8, 2, 17, 21, 30, 31, 6, 12, 19, 40, 41, 20, 18],
         [1, BEGIN] + SOFT[:3] + [END, 13, BEGIN] + SOFT + [END, 9, 33, 34, 2, 8, 55, 10, 22, 27, 50, 51]]),
 }
+
+# The same words and pictures, but for a third picture that is as wide as there is room.
+for name, make, moe, config in (("qwen3_vl_sees", make_qwen3_vl, False, QWEN3_VL_DENSE),
+                                ("qwen3_vl_moe_sees", make_qwen3_vl_moe, True, QWEN3_VL_MOE)):
+    MODELS[name] = dict(MODELS["gemma4_sees"], make=make, rows=lambda moe=moe: qwen3_vl_rows(moe), pixels=qwen3_vl_pixels,
+                        patches=qwen3_vl_patches, config=config + VISION, whole=not moe)
 
 
 def inputs_of(spec, ids):
     """What the model is given of pictures, by name."""
     types = torch.tensor((ids == TOKEN).astype(np.int64))
     if "grids" in spec:
-        return dict(gemma4_pixels(spec), mm_token_type_ids=types)
+        return dict(spec["pixels"](spec), mm_token_type_ids=types)
     return dict(pixel_values=torch.tensor(pixels_of(spec)), **(dict(token_type_ids=types) if spec["types"] else {}))
 
 
@@ -409,9 +560,20 @@ def pixels_of(spec):
     return (np.random.default_rng(5).integers(-8, 9, (sum(spec["views"]), 3, spec["side"], spec["side"])) / 8).astype(np.float32)
 
 
+def some_of(seen, first, n):
+    """Some pictures of all."""
+    some = {key: value[first:first + n] for key, value in seen.items()}
+    if "image_grid_thw" in seen:  # patches of all pictures, one behind the other
+        counts = seen["image_grid_thw"].prod(-1)
+        start = int(counts[:first].sum())
+        some["pixel_values"] = seen["pixel_values"][start:start + int(counts[first:first + n].sum())]
+    return some
+
+
 def continue_rows(name, spec):
     kinds = {"gemma3_sees": transformers.Gemma3ForConditionalGeneration, "llama4_sees": transformers.Llama4ForConditionalGeneration,
-             "gemma4_sees": transformers.Gemma4ForConditionalGeneration}
+             "gemma4_sees": transformers.Gemma4ForConditionalGeneration, "qwen3_vl_sees": transformers.Qwen3VLForConditionalGeneration,
+             "qwen3_vl_moe_sees": transformers.Qwen3VLMoeForConditionalGeneration}
     model = kinds[name].from_pretrained(os.path.join("tests/golden/images", name), attn_implementation="eager", dtype=torch.float32).eval()
     model.generation_config.eos_token_id = None
     first, rows = 0, []
@@ -421,7 +583,7 @@ def continue_rows(name, spec):
         types = {key: (ids == TOKEN).long() for key in inputs_of(spec, np.array(spec["ids"])) if "type_ids" in key}
         made = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=MORE,
                               output_logits=True, return_dict_in_generate=True, **types,
-                              **{key: value[first:first + views] for key, value in seen.items()})
+                              **some_of(seen, first, views))
         top = torch.stack(made.logits).topk(2).values
         print(name, "closest call", float((top[..., 0] - top[..., 1]).min()))
         tokens = made.sequences[0, n:]
@@ -466,14 +628,14 @@ def main():
         out.attrs["versions"] = json.dumps({"transformers": transformers.__version__, "torch": torch.__version__})
         found, names, grads = set(), [], []
         for ours, theirs, change in spec["rows"]():
-            path, = [p for p in named if p.endswith(theirs) and p not in found]
+            path, = [p for p in named if p.endswith(theirs) and (p not in found or "qkv" in p)]
             found.add(path)
             gradient = gradients[path]
             if ours == "token_embedder/embedding":
                 gradient = gradient / spec["factor"] ** 2  # theirs is of the smaller table
             grads.append((same if change is plus_one else change)(gradient).ravel())
             names.append(f"{ours} {grads[-1].size}")
-        left = {p for p in set(named) - found if name == "gemma3_sees" or "language_model" not in p}
+        left = {p for p in set(named) - found if name == "gemma3_sees" or spec.get("whole") or "language_model" not in p}
         assert not left, left
         out.attrs["names"] = "\n".join(names) + "\n"
         out["grads"] = np.concatenate(grads)

@@ -95,6 +95,8 @@ const char *mx_figure(char out[MX_FIGURE], double value, int decimals);
 const char *mx_nearest(const char *word, const char *const *candidates, int n);
 bool mx_text_has_prefix(const char *s, const char *prefix);
 bool mx_text_has_suffix(const char *s, const char *suffix);
+/* mx_text_has_word — whether a text, as words separated by blanks, contains this word. */
+bool mx_text_has_word(const char *words, const char *word);
 /* mx_number_text — a finite number with the fewest digits that read back the same, with a point or
  * an exponent: "0.1", "3.0", "1e-06". */
 const char *mx_number_text(MxArena *arena, double number);

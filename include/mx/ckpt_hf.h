@@ -65,7 +65,10 @@ typedef struct MxHfModel {
     int64_t see_layers, see_dim, see_mlp, see_heads, see_size, see_patch, see_tokens;
     int64_t see_pool, see_positions, see_theta, see_head, see_kv_heads;
     int64_t see_wide, see_made,
-        see_out;            /* of what makes tokens of patches, and what is read of it */
+        see_out;        /* of what makes tokens of patches, and what is read of it */
+    int64_t see_frames; /* of a patch */
+    int64_t see_deep[MX_MOST_DEEP], n_see_deep; /* layers that add to the decoder's */
+    int64_t mrope[MX_MROPE_KINDS];              /* pairs by time, row and column; 0 = none */
     MxJson *config, *outer; /* config.json, or the text model's part of all of it; NULL = none */
     const char *lacks;      /* members of it that mxtrain does not do, for messages; "" = none */
 } MxHfModel;

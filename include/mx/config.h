@@ -171,9 +171,12 @@ int64_t mx_config_iterations(const MxConfig *config);
 /* mx_config_vision_grid — patches of a picture of image_size_for_vit; 0 x 0 = it is neither a
  * number nor a list of height and width, or not a multiple of patch_size_for_vit, or too large.
  * mx_config_vision_pool — side, in patches, of the square that becomes one token of an image with
- * this grid; 0 = the sizes do not fit. Checks of the config report both. */
+ * this grid; 0 = the sizes do not fit. Checks of the config report both.
+ * mx_config_numbers — reads a list of whole numbers from 0 on and returns how many there are; -1 =
+ * not such a list, or more than `most`.  out  [most], or NULL */
 MxVisionGrid mx_config_vision_grid(const MxConfig *config);
 int64_t mx_config_vision_pool(const MxConfig *config, const MxEncoder *encoder, MxVisionGrid grid);
+int mx_config_numbers(const MxYaml *node, int most, int64_t *out);
 
 /* mx_config_is_hf_format — whether hf_path is a file format, such as "parquet"; otherwise it is a
  * folder. */

@@ -161,6 +161,7 @@ typedef enum MxHfExperts {
     MX_HF_EXPERTS_HALVES, /* experts.gate_up_proj: of all, gates before the linear branch */
     MX_HF_EXPERTS_TURNED, /* the same as halves, each matrix transposed */
     MX_HF_EXPERTS_PAIRS,  /* as halves: a gate beside its element of the linear branch; biases */
+    MX_HF_EXPERTS_GATED,  /* as halves, with the router's name of PROJ */
 } MxHfExperts;
 
 /* A kind of model under their names, and what no member of config.json says. */
@@ -172,9 +173,11 @@ typedef struct MxHfNames {
     bool are_neighbours;      /* … and so they are in theirs */
     const char *ffn, *shared; /* their blocks: NULL = "mlp"; of the unit for all tokens */
     MxHfBias bias;
-    bool has_qk_norm;         /* always */
-    bool has_sinks;           /* always */
-    MxHfExperts also_experts; /* a folder may have them so instead; NONE = it may not */
+    bool has_qk_norm;             /* always */
+    bool has_sinks;               /* always */
+    MxHfExperts also_experts;     /* a folder may have them so instead; NONE = it may not */
+    MxHfExperts outer_experts[2]; /* so in the model of outer_type, as published, and as
+                                     transformers saves it; NONE = no other way */
     const char *routed; /* what holds router and experts, "" = the layer; NULL = what ffn says */
     const char
         *nothing_in;      /* the next family of this model_type has those where this member of

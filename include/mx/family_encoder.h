@@ -12,12 +12,14 @@
 typedef enum MxPools {
     MX_POOLS_TO_LENGTH, /* vision_output_length: of so many tokens each is a square of patches */
     MX_POOLS_BY_RATIO,  /* pixel_shuffle_ratio_for_vit: tokens over patches, of a side */
+    MX_POOLS_BY_MERGE,  /* spatial_merge_size_for_vit: patches of a side of the square */
 } MxPools;
 
 /* What is said of an encoder in a folder of Hugging Face's, besides the tables of ckpt. */
 typedef struct MxHfEncoder {
-    const char *model_type; /* of its vision_config */
-    const char *layers;     /* what stands before the number of a layer */
+    const char *model_type; /* of its vision_config; of several a blank between them */
+    const char *layers;     /* what stands before the number of a layer, … */
+    const char *deep; /* … and of what adds to a layer of the decoder; NULL = nothing does */
     /* What stands before the names of the text model's tensors, in the place of what. */
     struct {
         const char *with, *without;
@@ -34,6 +36,9 @@ typedef struct MxEncoder {
     /* Paths of MaxText's below "vision_encoder/": the tower, which can be frozen, and what makes
      * the decoder's width of its output; and below the tower a layer, before its number. */
     const char *tower, *projector, *layer;
+    /* Below the tower, before its number, what makes rows of a layer's output that are added behind
+     * a layer of the decoder (deepstack_visual_indexes_for_vit); NULL = nothing does. */
+    const char *deep;
     MxPools pools;
     int64_t default_tokens; /* of MX_POOLS_TO_LENGTH, where vision_output_length says none */
     bool sees_itself;       /* in the decoder tokens of an image see each other, … */
@@ -42,12 +47,19 @@ typedef struct MxEncoder {
                         it behind them if there are several */
     bool keeps_form; /* a picture keeps its form: its grid has so many patches as fit into the room
                         for it */
-    bool has_class;  /* behind the patches of a tile the tower has one more place */
-    int first_place; /* column and row of the first patch */
-    bool keeps_squares;  /* the patches of a token stand one behind the other */
-    bool splits_colours; /* of a patch all of red stands before green and blue */
-    bool rounds;         /* values of pixels are made in bf16 */
-    bool is_cubic;       /* pictures are resized bicubic, else bilinear */
+    bool keeps_size; /* … and, as far as its sides are whole squares, its size, if it has neither
+                        more pixels than there is room for nor fewer than least_pixels */
+    int64_t least_pixels; /* where no file says otherwise */
+    bool has_class;       /* behind the patches of a tile the tower has one more place */
+    int first_place;      /* column and row of the first patch */
+    bool keeps_squares;   /* the patches of a token stand one behind the other */
+    bool mixes_places;    /* positions are learned for a square of patches, and those of other grids
+                             are mixed of them */
+    bool has_mrope;       /* tokens have a row and a column, by which use_mrope rotates them */
+    bool has_own_stride;  /* patches touch each other, whatever conv_stride_for_vit says */
+    bool splits_colours;  /* of a patch all of red stands before green and blue */
+    bool rounds;          /* values of pixels are made in bf16 */
+    bool is_cubic;        /* pictures are resized bicubic, else bilinear */
     bool is_plain; /* values of pixels are 0 … 1, else -1 … 1, where no file says otherwise */
     /* What the tokenizer calls what stands in a text for an image, before the image, for each of
      * its tokens, and behind it; and the text around these. */
@@ -84,11 +96,10 @@ typedef struct MxVision {
     int64_t patches, channels; /* of a view */
     int64_t pool;              /* patches of a side of the square that becomes a token */
     int64_t tokens;            /* that a view takes in a row */
-    int64_t learned;   /* patches of a side that have positions, where those of others are mixed of
-                          them */
-    int64_t deep;      /* layers of the decoder behind which tokens add something */
-    bool has_mrope;    /* the decoder rotates by rows and columns (use_mrope) */
-    MxVisionGrid grid; /* of a view, where it has none of its own */
+    int64_t learned;           /* patches of a side that have positions (mixes_places) */
+    int64_t deep;              /* layers of the decoder behind which tokens add something */
+    bool has_mrope;            /* the decoder rotates by rows and columns (use_mrope) */
+    MxVisionGrid grid;         /* of a view, where it has none of its own */
 } MxVision;
 
 /* mx_vision_views — of an image at most. mx_vision_places — of a row of a batch in the tower.

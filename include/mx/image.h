@@ -46,6 +46,10 @@ static inline MxImageTiles mx_image_whole(int64_t size) {
  * as many, rounded down; of a narrow picture one row or column. As Gemma 4's processor of
  * transformers has it. */
 MxImageTiles mx_image_fit(MxImageSize picture, int64_t side, int64_t squares);
+/* mx_image_near — as one canvas of its form whose sides are multiples of `side`: those that are
+ * nearest to its own or, if it has more pixels than `most` or fewer than `least`, to what has so
+ * many, from below or above. As Qwen 2-VL's processor of transformers has it. */
+MxImageTiles mx_image_near(MxImageSize picture, int64_t side, int64_t least, int64_t most);
 
 /* Who reads pictures. */
 typedef struct MxImages MxImages;

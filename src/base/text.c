@@ -113,6 +113,13 @@ bool mx_text_has_suffix(const char *s, const char *suffix) {
     return n >= m && !strcmp(s + n - m, suffix);
 }
 
+bool mx_text_has_word(const char *words, const char *word) {
+    size_t n = strlen(word);
+    for (const char *at = words; n && (at = strstr(at, word)); at += n)
+        if ((at == words || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return true;
+    return false;
+}
+
 enum { LONGEST_WORD = 63 };
 
 /* Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours

@@ -75,7 +75,10 @@ typedef enum HfHolder {
     HF_SHARED,      /* the unit for all tokens … */
     HF_SHARED_GATE, /* … and what it is multiplied with */
     HF_EYE,         /* of an encoder of images, … */
-    HF_EYE_LAYER,   /* … and of its layers */
+    HF_EYE_TOWER,   /* … below its tower's path, … */
+    HF_EYE_EXIT,    /* … below its projector's, … */
+    HF_EYE_LAYER,   /* … of its layers, … */
+    HF_EYE_DEEP,    /* … and of what adds to the decoder's layers */
 } HfHolder;
 
 /* One tensor of theirs and the parameter, or part of one, that it is, or one that it is a part of;
@@ -92,7 +95,7 @@ typedef struct HfRow {
     HfRole role;
     int wants;           /* of the bits above */
     MxHfExperts experts; /* of these alone; MX_HF_EXPERTS_NONE = any */
-    const char *encoder; /* of this encoder of images */
+    const char *encoder; /* of these encoders of images, a blank between them */
     const char *whole;   /* the shape of our array, of which our_shape is a part that is cut in one
                             dim; NULL = all of it */
     const char *first;   /* where the part starts in that dim: a sum of products, "N+K" or "%I"; % =
@@ -132,7 +135,7 @@ const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row
 const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i);
 /* hf_is_eye — whether a row is of an encoder of images. */
 static inline bool hf_is_eye(const HfRow *row) {
-    return row->holder == HF_EYE || row->holder == HF_EYE_LAYER;
+    return row->holder >= HF_EYE;
 }
 /* hf_spec — the layer's that has it; NULL = no layer's. hf_each — how many a layer has of a row. */
 const MxLayerSpec *hf_spec(const MxHfModel *model, const HfRow *row, int i);

@@ -6,9 +6,9 @@
 /* Where a member stands. */
 typedef enum Holder { IN_VISION, AROUND } Holder;
 
-/* A size; of one encoder alone where it names one. */
+/* A size of some encoders. */
 typedef struct Size {
-    const char *encoder, *theirs;
+    const char *encoder, *theirs; /* encoders, a blank between them */
     Holder holder;
     const char *ours[2];
     size_t at;       /* in MxHfModel */
@@ -19,7 +19,7 @@ typedef struct Size {
 
 // clang-format off
 static const Size sizes[] = {
-    {NULL, "hidden_size", .ours = {"hidden_size_for_vit"}, SIZE(see_dim), .missing = 768},
+    {"gemma3 llama4 gemma4", "hidden_size", .ours = {"hidden_size_for_vit"}, SIZE(see_dim), .missing = 768},
     {"gemma3", "num_attention_heads", .ours = {"num_attention_heads_for_vit"}, SIZE(see_heads), .missing = 12},
     {"gemma3", "num_hidden_layers", .ours = {"num_hidden_layers_for_vit"}, SIZE(see_layers), .missing = 12},
     {"gemma3", "intermediate_size", .ours = {"intermediate_size_for_vit"}, SIZE(see_mlp), .missing = 3072},
@@ -44,6 +44,15 @@ static const Size sizes[] = {
     {"gemma4", "position_embedding_size", .ours = {"num_position_embeddings_for_vit"}, SIZE(see_positions), .missing = 10240},
     {"gemma4", "rope_theta", .ours = {"rope_theta_for_vit"}, SIZE(see_theta), .missing = 100},
     {"gemma4", "vision_soft_tokens_per_image", AROUND, {"vision_output_length"}, SIZE(see_tokens), 280},
+    {"qwen3_vl", "hidden_size", .ours = {"hidden_size_for_vit"}, SIZE(see_dim), .missing = 1152},
+    {"qwen3_vl", "num_heads", .ours = {"num_attention_heads_for_vit"}, SIZE(see_heads), .missing = 16},
+    {"qwen3_vl", "depth", .ours = {"num_hidden_layers_for_vit"}, SIZE(see_layers), .missing = 27},
+    {"qwen3_vl", "intermediate_size", .ours = {"intermediate_size_for_vit"}, SIZE(see_mlp), .missing = 4304},
+    {"qwen3_vl", "patch_size", .ours = {"patch_size_for_vit"}, SIZE(see_patch), .missing = 16},
+    {"qwen3_vl", "spatial_merge_size", .ours = {"spatial_merge_size_for_vit"}, SIZE(see_pool), .missing = 2},
+    {"qwen3_vl", "temporal_patch_size", .ours = {"temporal_patch_size_for_vit"}, SIZE(see_frames), .missing = 2},
+    {"qwen3_vl", "out_hidden_size", .ours = {"out_hidden_size_for_vit"}, SIZE(see_out), .missing = 3584},
+    {"qwen3_vl", "num_position_embeddings", .ours = {"num_position_embeddings_for_vit"}, SIZE(see_positions), .missing = 2304},
 };
 // clang-format on
 
@@ -76,12 +85,14 @@ static const Fixed fixed[] = {
     {"gemma4", "attention_bias", .is_flag = true},
     {"gemma4", "use_clipped_linears", .is_flag = true},
     {"gemma4", "standardize", .is_flag = true, .flag = true},
+    {"qwen3_vl", "hidden_act", .word = "gelu_pytorch_tanh"},
+    {"qwen3_vl", "in_channels", .number = 3},
     {"gemma4", "use_bidirectional_attention", .word = "vision", .holder = AROUND, .within = "text_config", .is_needed = true},
 };
 // clang-format on
 
-static bool is_of(const char *name, const MxEncoder *encoder) {
-    return !name || !strcmp(name, encoder->name);
+static bool is_of(const char *names, const MxEncoder *encoder) {
+    return mx_text_has_word(names, encoder->name);
 }
 
 static bool is_fixed(const Fixed *f, const MxJson *value) {
@@ -117,6 +128,39 @@ static int64_t *place_of(MxHfModel *model, const Size *size) {
     return (int64_t *)(void *)((char *)model + size->at);
 }
 
+/* Layers that add to the decoder's; false = it is no list of numbers. */
+static bool read_deep(const MxJson *vision, MxHfModel *m) {
+    static const int64_t usual[] = {8, 16, 24};
+    const MxJson *list = hf_get(vision, "deepstack_visual_indexes");
+    size_t n = list ? mx_json_length(list) : MX_COUNT(usual);
+    if (n > MX_MOST_DEEP) return false;
+    m->n_see_deep = (int64_t)n;
+    for (size_t i = 0; i < n; i++) {
+        m->see_deep[i] = list ? -1 : usual[i];
+        if (list && (!mx_json_int(mx_json_at(list, i), &m->see_deep[i]) || m->see_deep[i] < 0 ||
+                     m->see_deep[i] >= m->see_layers))
+            return false;
+    }
+    return true;
+}
+
+/* Pairs that time, row and column rotate in turn; false = they are rotated otherwise. */
+static bool read_mrope(const MxJson *outer, MxHfModel *m) {
+    static const int64_t usual[MX_MROPE_KINDS] = {24, 20, 20};
+    const MxJson *text = hf_get(outer, "text_config"), *rope = hf_get(text, "rope_parameters");
+    if (!rope) rope = hf_get(text, "rope_scaling");
+    const MxJson *list = hf_get(rope, "mrope_section"), *turns = hf_get(rope, "mrope_interleaved");
+    bool interleaves = true;
+    if (turns && (!mx_json_bool(turns, &interleaves) || !interleaves)) return false;
+    if (list && mx_json_length(list) != MX_MROPE_KINDS) return false;
+    for (size_t k = 0; k < MX_MROPE_KINDS; k++) {
+        m->mrope[k] = usual[k];
+        if (list && (!mx_json_int(mx_json_at(list, k), &m->mrope[k]) || m->mrope[k] < 0))
+            return false;
+    }
+    return true;
+}
+
 void hf_read_encoder(HfReader *r, const MxJson *outer) {
     const MxJson *vision = mx_json_get(outer, "vision_config");
     const char *type = mx_json_string(mx_json_get(vision, "model_type"));
@@ -133,6 +177,8 @@ void hf_read_encoder(HfReader *r, const MxJson *outer) {
     }
     bool is_wide = m->see_head &&
                    (m->see_head * m->see_heads != m->see_dim || m->see_kv_heads != m->see_heads);
+    if (encoder->deep) fits = read_deep(vision, m) && fits;
+    if (encoder->has_mrope) fits = read_mrope(outer, m) && fits;
     if (!fits || is_wide || m->see_dim % m->see_heads || m->see_size % m->see_patch)
         hf_refuse(r, "vision_config", "its sizes do not go together");
 }
@@ -146,6 +192,20 @@ static void yaml_form(const MxHfModel *model, MxText *out) {
                 (long long)(model->see_tokens / rows * side));
 }
 
+/* As many patches as have learned positions, of whole squares. */
+static void yaml_square(const MxHfModel *model, MxText *out) {
+    int64_t side = model->see_pool * model->see_patch, n = 1;
+    while (n * n * model->see_pool * model->see_pool < model->see_positions) n++;
+    mx_text_add(out, "image_size_for_vit: %lld\n", (long long)(n * side));
+}
+
+static void yaml_list(MxText *out, const char *key, const int64_t *numbers, int64_t n) {
+    mx_text_add(out, "%s: [", key);
+    for (int64_t i = 0; i < n; i++)
+        mx_text_add(out, "%s%lld", i ? ", " : "", (long long)numbers[i]);
+    mx_text_add(out, "]\n");
+}
+
 void hf_yaml_encoder(const MxHfModel *model, MxText *out) {
     MxHfModel sizes_of = *model;
     mx_text_add(out, "use_multimodal: true\nvision_encoder_block: %s\npacking: false\n",
@@ -154,5 +214,13 @@ void hf_yaml_encoder(const MxHfModel *model, MxText *out) {
         for (int k = 0; k < 2 && sizes[i].ours[k] && is_of(sizes[i].encoder, model->encoder); k++)
             mx_text_add(out, "%s: %lld\n", sizes[i].ours[k],
                         (long long)*place_of(&sizes_of, &sizes[i]));
-    if (model->encoder->keeps_form) yaml_form(model, out);
+    if (model->encoder->mixes_places)
+        yaml_square(model, out);
+    else if (model->encoder->keeps_form)
+        yaml_form(model, out);
+    if (model->encoder->deep)
+        yaml_list(out, "deepstack_visual_indexes_for_vit", model->see_deep, model->n_see_deep);
+    if (!model->encoder->has_mrope) return;
+    mx_text_add(out, "use_mrope: true\n");
+    yaml_list(out, "mrope_section", model->mrope, MX_MROPE_KINDS);
 }

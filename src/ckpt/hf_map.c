@@ -19,6 +19,7 @@ static int64_t find_size(const Size *sizes, int n, char letter) {
 
 static int64_t size_in_eye(const MxHfModel *m, char letter) {
     int64_t across = m->see_patch ? m->see_size / m->see_patch : 0; /* patches */
+    int64_t square = m->see_pool * m->see_pool * m->see_dim; /* patches of a token together */
     const Size sizes[] = {{'d', m->see_dim},
                           {'w', m->see_mlp},
                           {'n', m->see_heads},
@@ -31,6 +32,9 @@ static int64_t size_in_eye(const MxHfModel *m, char letter) {
                           {'j', m->see_made},
                           {'k', m->see_out},
                           {'t', m->see_positions},
+                          {'f', m->see_frames},
+                          {'m', square},
+                          {'x', square},
                           {'2', 2},
                           {'3', 3}};
     return find_size(sizes, MX_COUNT(sizes), letter);

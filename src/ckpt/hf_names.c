@@ -76,6 +76,10 @@ const HfRow hf_rows[] = {
     {.holder = HF_ROUTED, .ours = "wi_0", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D 2E", .experts = MX_HF_EXPERTS_HALVES},
     {.holder = HF_ROUTED, .ours = "wi_1", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D 2E", .experts = MX_HF_EXPERTS_HALVES, .which = 1},
     {.holder = HF_ROUTED, .ours = "wo", .theirs = "experts.down_proj", .our_shape = "X E D", .their_shape = "X E D", .experts = MX_HF_EXPERTS_HALVES},
+    {.holder = HF_ROUTED, .ours = "gate/kernel", .theirs = "gate.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_GATED},
+    {.holder = HF_ROUTED, .ours = "wi_0", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D 2E", .experts = MX_HF_EXPERTS_GATED},
+    {.holder = HF_ROUTED, .ours = "wi_1", .theirs = "experts.gate_up_proj", .our_shape = "X D E", .their_shape = "X D 2E", .experts = MX_HF_EXPERTS_GATED, .which = 1},
+    {.holder = HF_ROUTED, .ours = "wo", .theirs = "experts.down_proj", .our_shape = "X E D", .their_shape = "X E D", .experts = MX_HF_EXPERTS_GATED},
     {.holder = HF_ROUTED, .ours = "gate/kernel", .theirs = "gate.weight", .our_shape = "D X", .their_shape = "X D", .wants = HF_PLAIN_ROUTER, .experts = MX_HF_EXPERTS_TURNED},
     {.holder = HF_ROUTED, .ours = "gate/kernel", .theirs = "router.proj.weight", .our_shape = "D X", .their_shape = "X D", .wants = HF_OWN_ROUTER, .experts = MX_HF_EXPERTS_TURNED},
     {.holder = HF_ROUTED, .ours = "per_expert_scale", .theirs = "router.per_expert_scale", .our_shape = "X", .their_shape = "X", .wants = HF_OWN_ROUTER},
@@ -178,6 +182,37 @@ const HfRow hf_rows[] = {
     {.holder = HF_EYE_LAYER, .ours = "mlp/wi_0/kernel", .theirs = "mlp.gate_proj.linear.weight", .our_shape = "d w", .their_shape = "w d", .encoder = "gemma4"},
     {.holder = HF_EYE_LAYER, .ours = "mlp/wi_1/kernel", .theirs = "mlp.up_proj.linear.weight", .our_shape = "d w", .their_shape = "w d", .encoder = "gemma4"},
     {.holder = HF_EYE_LAYER, .ours = "mlp/wo/kernel", .theirs = "mlp.down_proj.linear.weight", .our_shape = "w d", .their_shape = "d w", .encoder = "gemma4"},
+    {.holder = HF_EYE_TOWER, .ours = "patch_embed/proj/kernel", .theirs = "model.visual.patch_embed.proj.weight", .our_shape = "f p r 3 d", .their_shape = "d 3 f p r", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_TOWER, .ours = "patch_embed/proj/bias", .theirs = "model.visual.patch_embed.proj.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_TOWER, .ours = "pos_embed_interpolate/pos_embed", .theirs = "model.visual.pos_embed.weight", .our_shape = "t d", .their_shape = "t d", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_LAYER, .ours = "ln1/scale", .theirs = "norm1.weight", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_LAYER, .ours = "ln1/bias", .theirs = "norm1.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_LAYER, .ours = "ln2/scale", .theirs = "norm2.weight", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_LAYER, .ours = "ln2/bias", .theirs = "norm2.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_LAYER, .ours = "attn/attn/query/kernel", .theirs = "attn.qkv.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "qwen3_vl", .their_whole = "3d d", .their_first = ""},
+    {.holder = HF_EYE_LAYER, .ours = "attn/attn/query/bias", .theirs = "attn.qkv.bias", .our_shape = "n o", .their_shape = "no", .encoder = "qwen3_vl", .their_whole = "3d", .their_first = ""},
+    {.holder = HF_EYE_LAYER, .ours = "attn/attn/key/kernel", .theirs = "attn.qkv.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "qwen3_vl", .their_whole = "3d d", .their_first = "d"},
+    {.holder = HF_EYE_LAYER, .ours = "attn/attn/key/bias", .theirs = "attn.qkv.bias", .our_shape = "n o", .their_shape = "no", .encoder = "qwen3_vl", .their_whole = "3d", .their_first = "d"},
+    {.holder = HF_EYE_LAYER, .ours = "attn/attn/value/kernel", .theirs = "attn.qkv.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "qwen3_vl", .their_whole = "3d d", .their_first = "2d"},
+    {.holder = HF_EYE_LAYER, .ours = "attn/attn/value/bias", .theirs = "attn.qkv.bias", .our_shape = "n o", .their_shape = "no", .encoder = "qwen3_vl", .their_whole = "3d", .their_first = "2d"},
+    {.holder = HF_EYE_LAYER, .ours = "attn/attn/out/kernel", .theirs = "attn.proj.weight", .our_shape = "n o d", .their_shape = "d no", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_LAYER, .ours = "attn/attn/out/bias", .theirs = "attn.proj.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_LAYER, .ours = "mlp/kernel", .theirs = "mlp.linear_fc1.weight", .our_shape = "d w", .their_shape = "w d", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_LAYER, .ours = "mlp/bias", .theirs = "mlp.linear_fc1.bias", .our_shape = "w", .their_shape = "w", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_LAYER, .ours = "mlp_out/kernel", .theirs = "mlp.linear_fc2.weight", .our_shape = "w d", .their_shape = "d w", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_LAYER, .ours = "mlp_out/bias", .theirs = "mlp.linear_fc2.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_DEEP, .ours = "ln_q/scale", .theirs = "norm.weight", .our_shape = "m", .their_shape = "m", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_DEEP, .ours = "ln_q/bias", .theirs = "norm.bias", .our_shape = "m", .their_shape = "m", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_DEEP, .ours = "mlp_0/kernel", .theirs = "linear_fc1.weight", .our_shape = "m x", .their_shape = "x m", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_DEEP, .ours = "mlp_0/bias", .theirs = "linear_fc1.bias", .our_shape = "m", .their_shape = "m", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_DEEP, .ours = "mlp_2/kernel", .theirs = "linear_fc2.weight", .our_shape = "m D", .their_shape = "D m", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_DEEP, .ours = "mlp_2/bias", .theirs = "linear_fc2.bias", .our_shape = "D", .their_shape = "D", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/ln_q/scale", .theirs = "model.visual.merger.norm.weight", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/ln_q/bias", .theirs = "model.visual.merger.norm.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/mlp_0/kernel", .theirs = "model.visual.merger.linear_fc1.weight", .our_shape = "m x", .their_shape = "x m", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/mlp_0/bias", .theirs = "model.visual.merger.linear_fc1.bias", .our_shape = "m", .their_shape = "m", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/mlp_2/kernel", .theirs = "model.visual.merger.linear_fc2.weight", .our_shape = "m D", .their_shape = "D m", .encoder = "qwen3_vl"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/mlp_2/bias", .theirs = "model.visual.merger.linear_fc2.bias", .our_shape = "D", .their_shape = "D", .encoder = "qwen3_vl"},
 };
 // clang-format on
 const int hf_n_rows = MX_COUNT(hf_rows);
@@ -188,14 +223,14 @@ int hf_each(const MxHfModel *model, const HfRow *row) {
     return row->each ? (int)hf_size(model, NULL, row->each) : 1;
 }
 
-static const MxBlockKind kinds[] = {[HF_ATTENTION] = MX_BLOCK_ATTENTION,
-                                    [HF_MLA] = MX_BLOCK_MLA,
-                                    [HF_DELTA] = MX_BLOCK_DELTA,
-                                    [HF_GLU] = MX_BLOCK_GLU,
-                                    [HF_MOE] = MX_BLOCK_MOE,
-                                    [HF_ROUTED] = MX_BLOCK_MOE,
-                                    [HF_SHARED] = MX_BLOCK_MOE,
-                                    [HF_SHARED_GATE] = MX_BLOCK_MOE};
+static const MxBlockKind kinds[HF_EYE_DEEP + 1] = {[HF_ATTENTION] = MX_BLOCK_ATTENTION,
+                                                   [HF_MLA] = MX_BLOCK_MLA,
+                                                   [HF_DELTA] = MX_BLOCK_DELTA,
+                                                   [HF_GLU] = MX_BLOCK_GLU,
+                                                   [HF_MOE] = MX_BLOCK_MOE,
+                                                   [HF_ROUTED] = MX_BLOCK_MOE,
+                                                   [HF_SHARED] = MX_BLOCK_MOE,
+                                                   [HF_SHARED_GATE] = MX_BLOCK_MOE};
 
 /* Our name of what a row is in: a block, a part of one, or a norm around it; NULL = this layer has
  * none. */
@@ -264,8 +299,10 @@ static bool is_apart(const HfRow *row) {
 int64_t hf_count(const MxHfModel *model, const HfRow *row) {
     if (row->wants & ~bits_of(model) & ~HF_OF_LAYERS) return 0;
     if (row->experts && (int)row->experts != model->experts) return 0;
-    if (row->encoder && (!model->sees || strcmp(row->encoder, model->encoder->name))) return 0;
+    if (row->encoder && (!model->sees || !mx_text_has_word(row->encoder, model->encoder->name)))
+        return 0;
     if (row->holder == HF_EYE_LAYER) return model->see_layers;
+    if (row->holder == HF_EYE_DEEP) return model->n_see_deep;
     return is_apart(row) ? 1 : hf_layers(model) * hf_each(model, row);
 }
 
@@ -297,12 +334,19 @@ bool hf_has(const MxHfModel *model, const HfRow *row, int i) {
     return has;
 }
 
+static const char *our_eye_name(MxArena *arena, const MxEncoder *encoder, const HfRow *row, int i) {
+    const char dir[] = "model/vision_encoder", *below = encoder->tower, *part = NULL;
+    if (row->holder == HF_EYE) return mx_arena_printf(arena, "%s/%s", dir, row->ours);
+    if (row->holder == HF_EYE_EXIT) below = encoder->projector;
+    if (row->holder == HF_EYE_LAYER) part = encoder->layer;
+    if (row->holder == HF_EYE_DEEP) part = encoder->deep;
+    return part ? mx_arena_printf(arena, "%s/%s/%s%d/%s", dir, below, part, i, row->ours)
+                : mx_arena_printf(arena, "%s/%s/%s", dir, below, row->ours);
+}
+
 const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
     if (row->holder == HF_MODEL) return mx_arena_printf(arena, "model/%s", row->ours);
-    if (row->holder == HF_EYE) return mx_arena_printf(arena, "model/vision_encoder/%s", row->ours);
-    if (row->holder == HF_EYE_LAYER)
-        return mx_arena_printf(arena, "model/vision_encoder/%s/%s%d/%s", model->encoder->tower,
-                               model->encoder->layer, i, row->ours);
+    if (hf_is_eye(row)) return our_eye_name(arena, model->encoder, row, i);
     MxLayers layers = hf_model_layers(model);
     i /= hf_each(model, row);
     const char *layer = mx_layer_name(arena, &layers, i), *part = part_name(arena, model, row, i);
@@ -331,6 +375,8 @@ const char *hf_block_name(MxArena *arena, const MxHfNames *names, const HfRow *r
 const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
     if (row->holder == HF_EYE_LAYER)
         return mx_arena_printf(arena, "%s%d.%s", model->encoder->hf.layers, i, row->theirs);
+    if (row->holder == HF_EYE_DEEP)
+        return mx_arena_printf(arena, "%s%d.%s", model->encoder->hf.deep, i, row->theirs);
     if (is_apart(row)) return row->theirs;
     const char *slot = strchr(row->theirs, '%'), *name = row->theirs;
     int each = hf_each(model, row);

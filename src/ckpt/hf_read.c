@@ -215,18 +215,31 @@ static void release_kept(void *data) {
     mx_arena_release(&((CkptHf *)data)->kept);
 }
 
-/* Matrices of experts may have other names in the folder than the family's models have. */
-static void choose_experts(const Folder *f, MxHfModel *model) {
-    if (!model->names->also_experts) return;
+/* Whether the folder has matrices of experts in a form: by name and shape. */
+static bool has_experts(const Folder *f, const MxHfModel *model, MxHfExperts form) {
+    MxHfModel tried = *model;
+    tried.experts = (int)form;
     for (int r = 0; r < hf_n_rows; r++) {
         const HfRow *row = &hf_rows[r];
         HfLink link = {.tensor = NULL};
-        if (row->holder != HF_ROUTED || strcmp(row->ours, "wo") ||
-            row->experts != model->names->experts)
-            continue;
-        find_tensor(f, hf_their_name(f->arena, model, row, 0), &link);
-        if (!link.tensor) model->experts = (int)model->names->also_experts;
+        if (row->holder != HF_ROUTED || strcmp(row->ours, "wi_0") || row->experts != form) continue;
+        find_tensor(f, hf_their_name(f->arena, &tried, row, 0), &link);
+        return link.tensor && mx_shape_equal(link.tensor->shape, hf_map(&tried, row, 0).theirs);
     }
+    return false;
+}
+
+/* They may have other names or shapes in the folder than the family's models have. */
+static void choose_experts(const Folder *f, MxHfModel *model) {
+    const MxHfNames *names = model->names;
+    const MxHfExperts others[] = {names->also_experts, names->outer_experts[0],
+                                  names->outer_experts[1]};
+    if (has_experts(f, model, names->experts)) return;
+    for (int i = 0; i < MX_COUNT(others); i++)
+        if (others[i] && has_experts(f, model, others[i])) {
+            model->experts = (int)others[i];
+            return;
+        }
 }
 
 /* All parameters of a row. */

@@ -280,7 +280,13 @@ static const char *architecture_of(MxArena *arena, const MxHfModel *model) {
 
 bool mx_hf_export(const MxCkptRef *from, const MxHfExport *how, const char *dir, MxText *notes,
                   MxError *err) {
-    Writer w = {.arena = {.name = "hf"}, .how = how, .dir = dir, .err = err};
+    MxHfExport published = *how;
+    const MxHfNames *names = how->model.names;
+    if (names)
+        published.model.experts =
+            (int)(how->model.sees && names->outer_experts[0] ? names->outer_experts[0]
+                                                             : names->experts);
+    Writer w = {.arena = {.name = "hf"}, .how = &published, .dir = dir, .err = err};
     bool ok = plan(&w, from);
     for (int i = 0; ok && !dir && i < w.n; i++)
         for (const Part *part = w.items[i].parts; part; part = part->next)

@@ -14,12 +14,27 @@ static bool wants(ConfigLoad *load, MxKey key, int64_t wanted, int64_t found) {
     return false;
 }
 
-/* A whole number of pixels; 0 = it is none. */
-static int64_t read_pixels(const MxYaml *node) {
+/* -1 = it is none. */
+static int64_t read_number(const MxYaml *node) {
     const char *text = node->kind < MX_YAML_LIST && node->text ? node->text : "";
     bool is_number = *text && strspn(text, "0123456789") == strlen(text) && strlen(text) < 9;
-    int64_t pixels = is_number ? strtoll(text, NULL, 10) : 0;
-    return pixels <= MOST_SIDE ? pixels : 0;
+    return is_number ? strtoll(text, NULL, 10) : -1;
+}
+
+int mx_config_numbers(const MxYaml *node, int most, int64_t *out) {
+    if (node->kind != MX_YAML_LIST || node->n > most) return -1;
+    for (int i = 0; i < node->n; i++) {
+        int64_t number = read_number(node->item[i]);
+        if (number < 0) return -1;
+        if (out) out[i] = number;
+    }
+    return node->n;
+}
+
+/* A whole number of pixels; 0 = it is none. */
+static int64_t read_pixels(const MxYaml *node) {
+    int64_t pixels = read_number(node);
+    return pixels > 0 && pixels <= MOST_SIDE ? pixels : 0;
 }
 
 MxVisionGrid mx_config_vision_grid(const MxConfig *c) {
@@ -69,6 +84,20 @@ static int64_t pool_by_ratio(const MxConfig *c, const MxEncoder *encoder, MxVisi
     return fits && grid.rows % pool == 0 && grid.columns % pool == 0 ? pool : 0;
 }
 
+static int64_t pool_by_merge(const MxConfig *c, const MxEncoder *encoder, MxVisionGrid grid) {
+    (void)encoder;
+    int64_t pool = c->spatial_merge_size_for_vit;
+    return grid.rows % pool == 0 && grid.columns % pool == 0 ? pool : 0;
+}
+
+static void tell_merge(ConfigLoad *load, const MxConfig *c, const MxEncoder *encoder,
+                       MxVisionGrid grid) {
+    (void)encoder;
+    config_fail(load, MX_KEY_spatial_merge_size_for_vit,
+                "%lld does not divide the %d x %d patches of image_size_for_vit",
+                (long long)c->spatial_merge_size_for_vit, grid.rows, grid.columns);
+}
+
 static void tell_ratio(ConfigLoad *load, const MxConfig *c, const MxEncoder *encoder,
                        MxVisionGrid grid) {
     (void)encoder;
@@ -95,6 +124,7 @@ static const struct {
 } pools[] = {
     [MX_POOLS_TO_LENGTH] = {MX_KEY_vision_output_length, pool_to_length, tell_length},
     [MX_POOLS_BY_RATIO] = {MX_KEY_pixel_shuffle_ratio_for_vit, pool_by_ratio, tell_ratio},
+    [MX_POOLS_BY_MERGE] = {MX_KEY_spatial_merge_size_for_vit, pool_by_merge, tell_merge},
 };
 
 int64_t mx_config_vision_pool(const MxConfig *c, const MxEncoder *encoder, MxVisionGrid grid) {
@@ -134,7 +164,7 @@ static void check_form(ConfigLoad *load, const MxConfig *c, const MxEncoder *enc
                        MxVisionGrid grid) {
     int64_t pool = mx_config_vision_pool(c, encoder, grid);
     int64_t tokens = pool ? (int64_t)grid.rows * grid.columns / (pool * pool) : 0;
-    if (GOOD(load, MX_KEY_num_position_embeddings_for_vit) &&
+    if (GOOD(load, MX_KEY_num_position_embeddings_for_vit) && !encoder->mixes_places &&
         c->num_position_embeddings_for_vit < tokens * pool)
         config_fail(load, MX_KEY_num_position_embeddings_for_vit,
                     "%lld, but a picture may be %lld patches wide",
@@ -146,10 +176,59 @@ static void check_form(ConfigLoad *load, const MxConfig *c, const MxEncoder *enc
                     (long long)c->sliding_window_size, (long long)tokens);
 }
 
+/* Of towers whose positions are those of a square, and of what they give to the decoder's layers.
+ */
+static void check_mixed(ConfigLoad *load, const MxConfig *c) {
+    const int64_t learned = c->num_position_embeddings_for_vit,
+                  side = llround(sqrt((double)learned));
+    if (GOOD(load, MX_KEY_num_position_embeddings_for_vit) && side * side != learned)
+        config_fail(load, MX_KEY_num_position_embeddings_for_vit,
+                    "%lld positions; wants the square of a number, of patches of a side",
+                    (long long)learned);
+    if (GOOD(load, MX_KEY_out_hidden_size_for_vit) && c->out_hidden_size_for_vit != c->emb_dim)
+        config_fail(load, MX_KEY_out_hidden_size_for_vit,
+                    "found %lld, wanted the width of the decoder (base_emb_dim), %lld",
+                    (long long)c->out_hidden_size_for_vit, (long long)c->emb_dim);
+}
+
+/* Layers of the tower, in order, that are not more than the decoder has. */
+static void check_deep(ConfigLoad *load, const MxConfig *c) {
+    const MxKey key = MX_KEY_deepstack_visual_indexes_for_vit;
+    int64_t layer[MX_MOST_DEEP];
+    if (!GOOD(load, key)) return;
+    int n = mx_config_numbers(c->deepstack_visual_indexes_for_vit, MX_MOST_DEEP, layer);
+    bool fits = n >= 0;
+    for (int i = 0; i < n; i++)
+        fits = fits && layer[i] < c->num_hidden_layers_for_vit && (!i || layer[i] > layer[i - 1]);
+    if (!fits)
+        config_fail(load, key,
+                    "wants a list of layers of the encoder, from 0 to %lld, each later than the "
+                    "one before",
+                    (long long)c->num_hidden_layers_for_vit - 1);
+    else if (n > c->num_decoder_layers)
+        config_fail(load, key,
+                    "%d layers of the encoder add to the decoder's first ones; it has %lld", n,
+                    (long long)c->num_decoder_layers);
+}
+
+static void check_mrope(ConfigLoad *load, const MxConfig *c, const MxEncoder *encoder) {
+    if (!GOOD(load, MX_KEY_use_mrope, MX_KEY_mrope_section) || !c->use_mrope) return;
+    if (!encoder->has_mrope)
+        config_fail(load, MX_KEY_use_mrope,
+                    "true: images of vision_encoder_block \"%s\" have no rows and columns in the "
+                    "decoder",
+                    encoder->name);
+    if (mx_config_numbers(c->mrope_section, MX_MROPE_KINDS, NULL) != MX_MROPE_KINDS)
+        config_fail(load, MX_KEY_mrope_section,
+                    "wants a list of three numbers: pairs of a head that are rotated by time, row "
+                    "and column");
+}
+
 static void check_sizes(ConfigLoad *load, const MxConfig *c, const MxEncoder *encoder) {
     if (!GOOD(load, MX_KEY_patch_size_for_vit)) return;
     MxVisionGrid grid = read_grid(load, c, encoder);
-    wants(load, MX_KEY_conv_stride_for_vit, c->patch_size_for_vit, c->conv_stride_for_vit);
+    if (!encoder->has_own_stride)
+        wants(load, MX_KEY_conv_stride_for_vit, c->patch_size_for_vit, c->conv_stride_for_vit);
     wants(load, MX_KEY_num_channels_for_vit, 3, c->num_channels_for_vit);
     if (grid.rows) check_tokens(load, c, encoder, grid);
     if (GOOD(load, MX_KEY_hidden_size_for_vit, MX_KEY_num_attention_heads_for_vit) &&
@@ -161,6 +240,8 @@ static void check_sizes(ConfigLoad *load, const MxConfig *c, const MxEncoder *en
             (long long)c->num_attention_heads_for_vit, (long long)c->hidden_size_for_vit);
     if (grid.rows && encoder->has_tiles) check_tiles(load, c, encoder, grid);
     if (encoder->keeps_squares) check_quarters(load, c);
+    if (encoder->mixes_places) check_mixed(load, c);
+    if (encoder->deep) check_deep(load, c);
     if (grid.rows && encoder->keeps_form) check_form(load, c, encoder, grid);
 }
 
@@ -209,6 +290,7 @@ void config_check_vision(ConfigLoad *load, const MxConfig *c) {
                     "\"%s\" goes with decoder_block \"%s\", found \"%s\"", encoder->name,
                     encoder->decoders, c->decoder_block);
     check_sizes(load, c, encoder);
+    check_mrope(load, c, encoder);
     check_columns(load, MX_KEY_train_image_column, c->train_image_column);
     check_columns(load, MX_KEY_eval_image_column, c->eval_image_column);
     check_company(load, c);

@@ -23,9 +23,11 @@ static bool find_token(MxArena *arena, Seer *seer, MxWhere where, MxError *err) 
 static MxImageTiles tiles_of(const Seer *seer, MxImageSize size) {
     const MxVision *v = &seer->vision;
     const MxEncoder *encoder = seer->encoder;
-    MxImageTiles tiles = encoder->keeps_form  ? mx_image_fit(size, v->pool * v->patch, v->tokens)
-                         : encoder->has_tiles ? mx_image_tiles(size, v->size, v->tiles)
-                                              : mx_image_whole(v->size);
+    int64_t square = v->pool * v->patch;
+    MxImageTiles tiles = encoder->keeps_size ? mx_image_near(size, square, seer->least, seer->most)
+                         : encoder->keeps_form ? mx_image_fit(size, square, v->tokens)
+                         : encoder->has_tiles  ? mx_image_tiles(size, v->size, v->tiles)
+                                               : mx_image_whole(v->size);
     for (int k = 0; k < tiles.n; k++) tiles.canvas[k].is_cubic = encoder->is_cubic;
     return tiles;
 }
@@ -177,11 +179,29 @@ static bool add_picture(MxArena *arena, const Seer *seer, const char *name, MxWh
     return true;
 }
 
+/* A picture that keeps its size may be too narrow for the room there is, whatever it is made. */
+static bool check_form(const Seer *seer, const char *path, MxImageSize size, MxWhere where,
+                       MxError *err) {
+    enum { NARROWEST = 200 }; /* as transformers has it */
+    int64_t longer = size.width > size.height ? size.width : size.height;
+    int64_t shorter = size.width + size.height - longer;
+    if (!seer->encoder->keeps_size) return true;
+    MxImageTiles tiles = tiles_of(seer, size);
+    if (longer <= NARROWEST * shorter && count_tokens(seer, &tiles) <= seer->vision.tokens)
+        return true;
+    return mx_fail(
+        err, MX_EXIT_BAD_INPUT, where,
+        "\"%.60s\": a picture of %lld x %lld pixels is too narrow; its squares would not "
+        "fit into image_size_for_vit, or a side is above %d times the other",
+        path, (long long)size.width, (long long)size.height, NARROWEST);
+}
+
 bool pictures_look(MxArena *arena, const Seer *seer, Pictures *pictures, MxWhere where,
                    MxError *err) {
     pictures->size = mx_new_n(arena, MxImageSize, pictures->n + 1);
     for (int i = 0; i < pictures->n; i++)
-        if (!mx_image_look(seer->files, pictures->path[i], where, &pictures->size[i], err))
+        if (!mx_image_look(seer->files, pictures->path[i], where, &pictures->size[i], err) ||
+            !check_form(seer, pictures->path[i], pictures->size[i], where, err))
             return false;
     return true;
 }

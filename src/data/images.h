@@ -15,6 +15,7 @@ typedef struct Seer {
     const MxTokenizer *tokenizer;
     MxImages *files;
     int32_t token;       /* of the tokenizer, that each token of an image is */
+    int64_t least, most; /* pixels of a picture that keeps its size */
     float value[3][256]; /* of a byte, by colour */
 } Seer;
 

@@ -43,6 +43,27 @@ static bool check_filter(const MxJson *json, bool is_cubic, MxWhere where, MxErr
                    (long long)wanted, is_cubic ? "bicubic" : "bilinear", (long long)filter);
 }
 
+/* Of a picture that keeps its size: "size" or, in older files, members of their own. A largest one
+ * above the room that a row has makes no difference. */
+static bool read_limits(const MxJson *json, Seer *seer, MxWhere where, MxError *err) {
+    const struct {
+        const char *edge, *older;
+        int64_t *at;
+    } limits[] = {{"shortest_edge", "min_pixels", &seer->least},
+                  {"longest_edge", "max_pixels", &seer->most}};
+    const int64_t room = seer->most;
+    for (int i = 0; i < MX_COUNT(limits); i++) {
+        const MxJson *value = mx_json_get(json, limits[i].older);
+        if (!value) value = mx_json_get(mx_json_get(json, "size"), limits[i].edge);
+        if (value && (!mx_json_int(value, limits[i].at) || *limits[i].at < 1))
+            return mx_fail(err, MX_EXIT_BAD_INPUT, where, "%s: wanted a number of pixels",
+                           limits[i].edge);
+    }
+    if (seer->most > room) seer->most = room;
+    if (seer->least > seer->most) seer->least = seer->most;
+    return true;
+}
+
 static bool check_size(const MxJson *json, const MxVision *v, MxWhere where, MxError *err) {
     const MxJson *size = mx_json_get(json, "size");
     int64_t height = v->size, width = v->size;
@@ -56,12 +77,14 @@ static bool check_size(const MxJson *json, const MxVision *v, MxWhere where, MxE
 
 /* What would make other pixels. */
 static bool check_steps(const MxJson *json, const MxVision *v, MxWhere where, MxError *err) {
-    const bool keeps_form = v->encoder->keeps_form;
+    const bool keeps_form = v->encoder->keeps_form, keeps_size = v->encoder->keeps_size;
     const Step steps[] = {
         {"max_patches", "max_num_tiles_for_vit", v->tiles, v->tiles > 1},
-        {"max_soft_tokens", "vision_output_length", v->tokens, keeps_form},
+        {"max_soft_tokens", "vision_output_length", v->tokens, keeps_form && !keeps_size},
+        {"merge_size", "spatial_merge_size_for_vit", v->pool, keeps_size},
         {"patch_size", "patch_size_for_vit", v->patch, keeps_form},
-        {"pooling_kernel_size", "the root of patches over tokens", v->pool, keeps_form}};
+        {"pooling_kernel_size", "the root of patches over tokens", v->pool,
+         keeps_form && !keeps_size}};
     if (!check_filter(json, v->encoder->is_cubic, where, err) || !check_size(json, v, where, err))
         return false;
     for (int i = 0; i < MX_COUNT(steps); i++)
@@ -144,10 +167,13 @@ bool preprocessor_read(MxArena *arena, const MxDataConfig *config, Seer *seer, M
     Values values = {.rescale = 1.0 / UINT8_MAX};
     set_all(values.mean, is_plain ? 0 : 0.5);
     set_all(values.std, is_plain ? 1 : 0.5);
+    seer->least = seer->encoder->least_pixels;
+    seer->most = mx_vision_pixels(&seer->vision);
     if (!find_preprocessor(arena, config->tokenizer_dir, &json, &where, err)) return false;
     if (json &&
         (!check_steps(json, &seer->vision, where, err) || !read_values(json, where, &values, err)))
         return false;
+    if (!read_limits(json, seer, where, err)) return false;
     fill_values(seer, values.rescale, values.mean, values.std);
     return true;
 }

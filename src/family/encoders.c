@@ -38,17 +38,14 @@ const MxEncoder *mx_encoder_find(const char *name) {
 
 const MxEncoder *mx_encoder_of_hf(const char *model_type, const char *decoder_block) {
     for (int i = 0; i < MX_COUNT(encoders); i++)
-        if (!strcmp(encoders[i]->hf.model_type, model_type) &&
+        if (mx_text_has_word(encoders[i]->hf.model_type, model_type) &&
             mx_encoder_goes_with(encoders[i], decoder_block))
             return encoders[i];
     return NULL;
 }
 
 bool mx_encoder_goes_with(const MxEncoder *encoder, const char *decoder_block) {
-    size_t n = strlen(decoder_block);
-    for (const char *at = encoder->decoders; (at = strstr(at, decoder_block)); at += n)
-        if ((at == encoder->decoders || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return true;
-    return false;
+    return mx_text_has_word(encoder->decoders, decoder_block);
 }
 
 /* ---- places in a tower */

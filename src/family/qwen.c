@@ -28,6 +28,7 @@ const MxFamily family_qwen3 = {
     .lora_modules = FAMILY_LORA_MODULES,
     .hf[0] = {.model_type = "qwen3",
               .architecture = "Qwen3ForCausalLM",
+              .outer_type = "qwen3_vl",
               .norms = FAMILY_LLAMA_HF_NORMS,
               .bias = MX_HF_BIAS_SAID,
               .has_qk_norm = true,
@@ -35,4 +36,35 @@ const MxFamily family_qwen3 = {
               .default_window = 4096,
               .default_head_dim = 128,
               .default_kv_heads = 32},
+};
+
+/* MaxText makes all pictures as large as image_size_for_vit says; here they keep their form and, as
+ * far as there is room, their size, as transformers' do. Source: MaxText models/qwen3_vl_vision.py
+ * @e591f30c; transformers 5.23, models/qwen3_vl/processing_qwen3_vl.py. */
+const MxEncoder encoder_qwen3_vl = {
+    .name = "qwen3_vl",
+    .decoders = "qwen3 qwen3_moe",
+    .tower = "Qwen3VLVisionEncoder_0",
+    .projector = "Qwen3VLVisionProjector_0",
+    .layer = "blocks_",
+    .deep = "merger_",
+    .pools = MX_POOLS_BY_MERGE,
+    .keeps_form = true,
+    .keeps_size = true,
+    .least_pixels = 65536,
+    .keeps_squares = true,
+    .mixes_places = true,
+    .has_own_stride = true,
+    .has_mrope = true,
+    .is_cubic = true,
+    .mark = "<|vision_start|><|image_pad|><|vision_end|>",
+    .begin = "<|vision_start|>",
+    .token = "<|image_pad|>",
+    .end = "<|vision_end|>",
+    .around = "",
+    .whole = "",
+    .hf = {.model_type = "qwen3_vl qwen3_vl_vision qwen3_vl_moe qwen3_vl_moe_vision",
+           .text = {"model.language_model.", "model."},
+           .layers = "model.visual.blocks.",
+           .deep = "model.visual.deepstack_merger_list."},
 };

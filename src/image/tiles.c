@@ -3,7 +3,8 @@
  * several the smallest. On it the picture is no larger than it was, a picture smaller than a tile
  * aside. Beside more than one tile stands a small picture of all of it. Source: transformers 5.23,
  * models/llama4/image_processing_llama4.py (get_best_fit, get_max_res_without_distortion), whose
- * scales are of float; gemma4/image_processing_gemma4.py (get_aspect_ratio_preserving_size). */
+ * scales are of float; gemma4/image_processing_gemma4.py (get_aspect_ratio_preserving_size);
+ * qwen2_vl/image_processing_qwen2_vl.py (smart_resize). */
 #include <mx/image.h>
 
 #include <math.h>
@@ -79,5 +80,22 @@ MxImageTiles mx_image_fit(MxImageSize picture, int64_t side, int64_t squares) {
     else if (columns < 1)
         rows = least(larger(picture.height / picture.width, 1), squares);
     MxImageSize all = {larger(columns, 1) * side, larger(rows, 1) * side};
+    return (MxImageTiles){1, 1, 1, {{all, all, MX_IMAGE_WEIGHTS_16, false}}};
+}
+
+/* Half a multiple becomes the even one, as Python rounds it. */
+MxImageTiles mx_image_near(MxImageSize picture, int64_t side, int64_t least, int64_t most) {
+    double height = (double)picture.height, width = (double)picture.width, unit = (double)side;
+    int64_t rows = (int64_t)nearbyint(height / unit), columns = (int64_t)nearbyint(width / unit);
+    if (rows * columns * side * side > most) {
+        double shrinks = sqrt(height * width / (double)most);
+        rows = larger((int64_t)floor(height / shrinks / unit), 1);
+        columns = larger((int64_t)floor(width / shrinks / unit), 1);
+    } else if (rows * columns * side * side < least) {
+        double grows = sqrt((double)least / (height * width));
+        rows = (int64_t)ceil(height * grows / unit);
+        columns = (int64_t)ceil(width * grows / unit);
+    }
+    MxImageSize all = {columns * side, rows * side};
     return (MxImageTiles){1, 1, 1, {{all, all, MX_IMAGE_WEIGHTS_16, false}}};
 }

@@ -108,8 +108,28 @@ static void tuning(MxArena *arena, const MxConfig *c, Spec *spec) {
     spec->tuning.frequency = mx_new_n(arena, double, spec->tuning.n); /* zeros: nothing turns */
 }
 
-bool model_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxError *err) {
-    tuning(arena, config, spec);
+/* Pairs are turned by time, row and column in turn, rows and columns as long as their sections of
+ * pairs last. Source: MaxText layers/embeddings.py (Qwen3OmniMoeThinkerTextRotaryEmbedding)
+ * @e591f30c; transformers 5.23, models/qwen3_vl (apply_interleaved_mrope). */
+static bool choose_kinds(MxArena *arena, const MxConfig *c, Spec *spec, MxError *err) {
+    int64_t section[MX_MROPE_KINDS], sum = 0;
+    if (!c->use_multimodal || !c->use_mrope || !spec->rope.n) return true;
+    mx_config_numbers(c->mrope_section, MX_MROPE_KINDS, section);
+    for (int k = 0; k < MX_MROPE_KINDS; k++) sum += section[k];
+    if (sum != spec->rope.n)
+        return mx_config_fail(err, c, MX_KEY_mrope_section,
+                              "%lld pairs in all; a head of this model has %d that are rotated",
+                              (long long)sum, spec->rope.n);
+    uint8_t *kind = mx_new_n(arena, uint8_t, spec->rope.n);
+    for (int i = 0; i < spec->rope.n; i++) {
+        int k = i % MX_MROPE_KINDS;
+        kind[i] = (uint8_t)(i < MX_MROPE_KINDS * section[k] ? k : MX_MROPE_TIME);
+    }
+    spec->rope.kind = kind;
+    return true;
+}
+
+static bool fill_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxError *err) {
     if (spec->row->rope == MX_ROPE_NONE) return true;
     int64_t width = model_block(spec->row->block[0].kind)->rope_width(config, spec->row);
     spec->rope = (MxRopeFreqs){.n = (int)width / 2, .amplitude = 1};
@@ -130,4 +150,9 @@ bool model_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxError *err
         }
     return mx_config_fail(err, config, MX_KEY_rope_type, "no such rotary embedding: \"%s\"",
                           config->rope_type);
+}
+
+bool model_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxError *err) {
+    tuning(arena, config, spec);
+    return fill_rope(arena, config, spec, err) && choose_kinds(arena, config, spec, err);
 }

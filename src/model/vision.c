@@ -33,6 +33,7 @@ MxVision mx_model_vision(const MxConfig *c) {
                   .images = c->max_num_images_per_example > 0 ? c->max_num_images_per_example : 1,
                   .patch = c->patch_size_for_vit,
                   .channels = c->num_channels_for_vit,
+                  .has_mrope = c->use_mrope,
                   .grid = mx_config_vision_grid(c)};
     if (v.encoder->has_tiles) v.tiles = c->max_num_tiles_for_vit;
     if (!v.encoder->keeps_form) v.size = v.grid.rows * v.patch;
@@ -40,13 +41,17 @@ MxVision mx_model_vision(const MxConfig *c) {
     v.pool = mx_config_vision_pool(c, v.encoder, v.grid);
     MX_ASSERT(v.pool > 0); /* checks of the config see to that */
     v.tokens = v.patches / (v.pool * v.pool);
+    if (v.encoder->mixes_places)
+        v.learned = llround(sqrt((double)c->num_position_embeddings_for_vit));
+    if (v.encoder->deep)
+        v.deep = mx_config_numbers(c->deepstack_visual_indexes_for_vit, MX_MOST_DEEP, NULL);
     return v;
 }
 
 /* ---- parameters */
 
 int vision_bare(const Place *p, const char *name, MxShape shape, int n_contract, MxInit init) {
-    int leaf = model_add(p, name, shape, n_contract, AXES(NULL, NULL, NULL, NULL), init);
+    int leaf = model_add(p, name, shape, n_contract, AXES(NULL, NULL, NULL, NULL, NULL), init);
     p->tree->leaves[leaf].bare = MX_AXES_NONE;
     return leaf;
 }
@@ -155,7 +160,7 @@ MxValue vision_constrain(const Sight *s, MxValue x) {
     return mx_trace_constrain(s->pass->t, x, AXES("activation_batch", NULL, NULL));
 }
 
-MxValue vision_patches(const Sight *s, Dense patch) {
+MxValue vision_patches(const Sight *s, MxValue kernel, int bias) {
     const Pass *p = s->pass;
     MxTrace *t = p->t;
     const MxVision *v = &s->vision;
@@ -165,9 +170,8 @@ MxValue vision_patches(const Sight *s, Dense patch) {
     if (s->centers) x = mx_plus(t, mx_scale(t, x, 2), -1);
     x = mx_reshape(t, mx_cast(t, x, p->model->dtype),
                    MX_SHAPE(B, v->images * mx_vision_views(v), v->patches, K));
-    MxValue kernel = mx_reshape(t, model_weight(p, patch.kernel), MX_SHAPE(K, D));
-    x = mx_dot(t, x, kernel, MX_DOT_NN, 1);
-    return patch.bias < 0 ? x : mx_add(t, x, model_weight(p, patch.bias));
+    x = mx_dot(t, x, mx_reshape(t, kernel, MX_SHAPE(K, D)), MX_DOT_NN, 1);
+    return bias < 0 ? x : mx_add(t, x, model_weight(p, bias));
 }
 
 /* H/4 pairs. */
@@ -182,17 +186,16 @@ MxRopeFreqs vision_frequencies(MxArena *arena, const MxConfig *c) {
 
 void vision_tables(Sight *s, MxRopeFreqs frequencies) {
     const MxValue *place = s->images->place;
-    s->turns = true;
+    s->n_turns = 2;
     s->turn[0] = mx_rope_table(s->pass->t, place[MX_PLACE_COLUMN], frequencies);
     s->turn[1] = mx_rope_table(s->pass->t, place[MX_PLACE_ROW], frequencies);
 }
 
 MxValue vision_turn(const Sight *s, MxValue x) {
     MxTrace *t = s->pass->t;
-    int64_t half = mx_trace_type(t, x).shape.dim[3] / 2;
     MxRopeAttr attr = {.interleaved_in = s->neighbours, .interleaved_out = s->neighbours};
-    if (!s->turns) return x;
-    for (int i = 0; i < 2; i++, attr.first += half) x = mx_rope(t, x, s->turn[i], attr);
+    int64_t part = s->n_turns ? mx_trace_type(t, x).shape.dim[3] / s->n_turns : 0;
+    for (int i = 0; i < s->n_turns; i++, attr.first += part) x = mx_rope(t, x, s->turn[i], attr);
     return x;
 }
 
@@ -227,21 +230,22 @@ static MxValue layer(const Sight *s, const void *own, int i, MxValue x) {
 
 /* Regions behind those of the decoder's layers, so that layers of the tower are made again as those
  * are. */
-MxValue vision_each(const Sight *s, VisionStep *step, const void *own, MxValue x) {
+MxValue vision_each(const Sight *s, VisionStep *step, const void *own, MxValue x, MxValue *each) {
     MxTrace *t = s->pass->t;
     const MxModel *model = s->pass->model;
     const char *scope = t->scope;
     for (int i = 0; i < model->config->num_hidden_layers_for_vit; i++) {
         t->region = model->n_layers + model->n_ahead + 1 + i;
         x = step(s, own, i, x);
+        if (each) each[i] = x;
     }
     t->region = 0;
     t->scope = scope;
     return x;
 }
 
-MxValue vision_layers(const Sight *s, const Tower *tower, MxValue x) {
-    return vision_each(s, layer, tower, x);
+MxValue vision_layers(const Sight *s, const Tower *tower, MxValue x, MxValue *each) {
+    return vision_each(s, layer, tower, x, each);
 }
 
 MxValue vision_mean(MxTrace *t, MxValue x) {

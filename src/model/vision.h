@@ -37,9 +37,9 @@ typedef struct Sight {
     MxVision vision;
     const MxModelImages *images;
     double epsilon;  /* of norms */
-    bool turns;      /* queries and keys are rotated: … */
-    MxValue turn[2]; /* … tables of the first and of the second half of a head, … */
-    bool neighbours; /* … of which pairs are neighbours, else of its halves */
+    int n_turns;     /* queries and keys are rotated: … */
+    MxValue turn[2]; /* … tables of so many parts of a head, … */
+    bool neighbours; /* … of which pairs are neighbours, else of halves of a part */
     bool centers;    /* values of pixels are 0 … 1, and the patches read -1 … 1 */
 } Sight;
 
@@ -77,14 +77,16 @@ Tower vision_tower(const EyePlace *place, const TowerNames *names, MxActivation 
 MxRopeFreqs vision_frequencies(MxArena *arena, const MxConfig *c);
 void vision_tables(Sight *s, MxRopeFreqs frequencies);
 MxValue vision_turn(const Sight *s, MxValue x);
-/* vision_patches — products of the patches with a kernel of K values each: [B, N, P, D].
+/* vision_patches — products of the patches with a kernel of K values each, and a bias, -1 = none:
+ * [B, N, P, D].
  * vision_constrain — x [B, .., ..], divided as batches are. vision_layers — x [B, S, D] through the
- * tower; vision_each — through layers of another kind. vision_mean — the mean of n rows that follow
+ * tower; vision_each — through layers of another kind. each  [layers] gets the output of each, NULL
+ * = nobody asks. vision_mean — the mean of n rows that follow
  * one another: [.., n, W] to [.., W]. */
-MxValue vision_patches(const Sight *s, Dense patch);
+MxValue vision_patches(const Sight *s, MxValue kernel, int bias);
 MxValue vision_constrain(const Sight *s, MxValue x);
-MxValue vision_layers(const Sight *s, const Tower *tower, MxValue x);
-MxValue vision_each(const Sight *s, VisionStep *step, const void *own, MxValue x);
+MxValue vision_layers(const Sight *s, const Tower *tower, MxValue x, MxValue *each);
+MxValue vision_each(const Sight *s, VisionStep *step, const void *own, MxValue x, MxValue *each);
 MxValue vision_mean(MxTrace *t, MxValue x);
 
 #define MX_ENCODER(name) extern const Eye eye_##name;

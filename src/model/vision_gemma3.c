@@ -41,7 +41,7 @@ static const void *add_params(const EyePlace *place) {
 static MxValue embed(const Sight *s, const Leaves *l) {
     MxTrace *t = s->pass->t;
     const MxVision *v = &s->vision;
-    MxValue x = vision_patches(s, l->patch);
+    MxValue x = vision_patches(s, model_weight(s->pass, l->patch.kernel), l->patch.bias);
     MxShape shape = mx_trace_type(t, x).shape;
     int64_t B = shape.dim[0], D = shape.dim[3];
     MxValue positions = mx_reshape(t, model_weight(s->pass, l->positions), MX_SHAPE(v->patches, D));
@@ -65,7 +65,7 @@ static MxValue pool(const Sight *s, MxValue x) {
 static MxValue see(const Sight *s, const void *own) {
     const Pass *p = s->pass;
     const Leaves *l = own;
-    MxValue x = vision_layers(s, &l->tower, embed(s, l));
+    MxValue x = vision_layers(s, &l->tower, embed(s, l), NULL);
     p->t->scope = "vision_encoder/VisionEmbedder_0";
     x = pool(s, model_norm(p, x, l->last_norm, s->epsilon));
     x = model_norm(p, x, l->soft_norm, s->epsilon);

@@ -81,7 +81,7 @@ static MxValue embed(const Sight *s, const Leaves *l) {
     const Pass *p = s->pass;
     MxTrace *t = p->t;
     const MxValue *place = s->images->place;
-    MxValue x = vision_patches(s, l->patch);
+    MxValue x = vision_patches(s, model_weight(s->pass, l->patch.kernel), l->patch.bias);
     MxShape shape = mx_trace_type(t, x).shape;
     int64_t B = shape.dim[0], NP = shape.dim[1] * shape.dim[2], D = shape.dim[3];
     MxShape sides = MX_SHAPE(p->model->config->num_position_embeddings_for_vit, 2 * D);
@@ -152,7 +152,7 @@ static MxValue see(const Sight *outer, const void *own) {
     Sight s = *outer;
     s.centers = true;
     vision_tables(&s, l->turn);
-    MxValue x = pool(&s, l, vision_each(&s, layer, l, embed(&s, l)));
+    MxValue x = pool(&s, l, vision_each(&s, layer, l, embed(&s, l), NULL));
     p->t->scope = "vision_encoder/Gemma4VisionProjector_0";
     x = model_norm_bare(p->t, x, 1, s.epsilon);
     return model_project(p, x, l->projection.kernel, -1);

@@ -54,7 +54,7 @@ static const void *add_params(const EyePlace *place) {
 static MxValue embed(const Sight *s, const Leaves *l) {
     const Pass *p = s->pass;
     MxTrace *t = p->t;
-    MxValue x = vision_patches(s, l->patch);
+    MxValue x = vision_patches(s, model_weight(s->pass, l->patch.kernel), l->patch.bias);
     MxShape shape = mx_trace_type(t, x).shape;
     int64_t B = shape.dim[0], N = shape.dim[1], P = shape.dim[2], D = shape.dim[3];
     MxInitAttr nothing = {.type = {MX_F32, MX_SHAPE(B, N, D)}, .fill = MX_FILL_CONSTANT};
@@ -85,7 +85,7 @@ static MxValue see(const Sight *outer, const void *own) {
     s.neighbours = true;
     vision_tables(&s, l->turn);
     MxValue x = model_norm(p, embed(&s, l), l->first_norm, s.epsilon);
-    x = model_norm(p, vision_layers(&s, &l->tower, x), l->last_norm, s.epsilon);
+    x = model_norm(p, vision_layers(&s, &l->tower, x, NULL), l->last_norm, s.epsilon);
     x = shuffle(&s, x);
     for (int i = 0; i < 2; i++) {
         x = model_project(p, x, l->shuffle[i].kernel, -1);

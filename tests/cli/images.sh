@@ -8,12 +8,14 @@ bin=$1
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive ASAN_OPTIONS=detect_leaks=0
 pictures=$PWD/share/mxtrain/images
 
-# The bundled tokenizer, with what Llama 4 and Gemma 4 call a token of an image.
-mkdir "$work/gemma3" "$work/llama4" "$work/gemma4"
+# The bundled tokenizer, with what Llama 4, Gemma 4 and Qwen 3-VL call a token of an image.
+mkdir "$work/gemma3" "$work/llama4" "$work/gemma4" "$work/qwen3_vl" "$work/qwen3_vl_moe"
 for file in tokenizer.json tokenizer_config.json; do
     cp "$pictures/tokenizer/$file" "$work/gemma3"
     sed 's/<image_soft_token>/<|patch|>/g' "$pictures/tokenizer/$file" >"$work/llama4/$file"
     sed 's/<image_soft_token>/<|image|>/g' "$pictures/tokenizer/$file" >"$work/gemma4/$file"
+    sed 's/<image_soft_token>/<|image_pad|>/g' "$pictures/tokenizer/$file" >"$work/qwen3_vl/$file"
+    cp "$work/qwen3_vl/$file" "$work/qwen3_vl_moe"
 done
 cp "$pictures"/*.png "$pictures"/*.jpg "$work"
 awk -F'"type": "image"' 'NF == 2 && ++n <= 16' "$pictures/train.jsonl" >"$work/train.jsonl"
@@ -22,6 +24,7 @@ cat >"$work/chat.jinja" <<'JINJA'
 {%- for item in message['content'] %}{% if item['type'] == 'image' %}<|image|>{% else %}{{ item['text'] }}{% endif %}{% endfor %}{% endif %}
 {%- endfor %}
 JINJA
+sed 's/<|image|>/<|vision_start|><|image_pad|><|vision_end|>/' "$work/chat.jinja" >"$work/qwen.jinja"
 
 size="base_emb_dim=16 base_num_query_heads=2 base_num_kv_heads=2 head_dim=8 base_mlp_dim=32 vocab_size=264
     patch_size_for_vit=7 conv_stride_for_vit=7 hidden_size_for_vit=16 num_hidden_layers_for_vit=2
@@ -40,6 +43,12 @@ gemma4="decoder_block=gemma4 base_num_decoder_layers=6 mlp_activations=[gelu,lin
     use_post_ffw_norm=true sliding_window_size=16 local_rope_max_timescale=10000 global_rope_max_timescale=1000000 global_head_dim=8
     global_num_kv_heads=2 v_norm_with_scale=false vision_encoder_block=gemma4 image_size_for_vit=[14,28] intermediate_size_for_vit=32
     vision_output_length=2 rope_theta_for_vit=100 num_position_embeddings_for_vit=8 chat_template_path=$work/chat.jinja"
+
+qwen="logits_via_embedding=true use_qk_norm=true vision_encoder_block=qwen3_vl image_size_for_vit=28 intermediate_size_for_vit=32
+    out_hidden_size_for_vit=16 num_position_embeddings_for_vit=9 deepstack_visual_indexes_for_vit=[0,1] use_mrope=true mrope_section=[2,1,1]
+    chat_template_path=$work/qwen.jinja"
+qwen3_vl="decoder_block=qwen3 base_num_decoder_layers=2 $qwen"
+qwen3_vl_moe="decoder_block=qwen3_moe base_num_decoder_layers=2 num_experts=4 num_experts_per_tok=2 base_moe_mlp_dim=16 $qwen"
 
 # run ENCODER NAME RANKS KEYS... — a run of a batch of four; its log.
 run() {
@@ -60,7 +69,7 @@ near() {
     paste "$work/a" "$work/b" | awk '{ d = $2 - $4; if (d < 0) d = -d; bad += $1 != $3 || d > 0.00005 } END { print NR == 4 && !bad ? "alike" : "other losses, " NR }'
 }
 
-for encoder in gemma3 llama4 gemma4; do
+for encoder in gemma3 llama4 gemma4 qwen3_vl qwen3_vl_moe; do
     run $encoder one 1 steps=4 per_device_batch_size=4
     first=$(losses $encoder-one | sed -n '1s/.* //p')
     last=$(losses $encoder-one | sed -n '4s/.* //p')

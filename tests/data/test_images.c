@@ -259,6 +259,95 @@ START_TEST(forms_are_those_of_transformers) {
 }
 END_TEST
 
+/* ---- pictures that keep their size as far as they can, against that of Qwen 3-VL */
+
+static const char *const near[] = {"rgb_large.png", "rgb_small.png", "rgba.png"};
+
+enum { NEAR_TOKENS = 70, NEAR_PATCHES = NEAR_TOKENS * 4 };
+
+static MxDataConfig near_config(const MxEncoder *encoder) {
+    const char *line = "{\"prompt\": \"P \", \"completion\": \"ok\", \"image\": \"a.png\"}\n";
+    MxDataConfig config = images_config(put("x.jsonl", line));
+    config.length = TILED_LENGTH;
+    config.images.vision = (MxVision){.encoder = encoder,
+                                      .images = 2,
+                                      .tiles = 1,
+                                      .patch = 2,
+                                      .patches = NEAR_PATCHES,
+                                      .channels = 3,
+                                      .pool = 2,
+                                      .has_mrope = true,
+                                      .tokens = NEAR_TOKENS};
+    return config;
+}
+
+/* Tokens of a text count on; those of an image share a time, and the next word stands behind the
+ * image's longer side. */
+static void check_mrope(const MxBatch *batch, int rows, int columns) {
+    int next = 0, k = 0;
+    for (int t = 0; t < batch->length; t++) {
+        if (!batch->field[MX_INPUTS_SEGMENTATION][t]) return;
+        bool is_image = batch->image[t] > 0;
+        int row = is_image ? k / columns : 0, column = is_image ? k % columns : 0;
+        if (!is_image && k == rows * columns) {
+            next += rows > columns ? rows : columns;
+            k = 0;
+        }
+        ck_assert_int_eq(batch->mrope[MX_MROPE_TIME][t], next);
+        ck_assert_int_eq(batch->mrope[MX_MROPE_ROW][t], next + row);
+        ck_assert_int_eq(batch->mrope[MX_MROPE_COLUMN][t], next + column);
+        next += !is_image;
+        k += is_image;
+    }
+}
+
+START_TEST(sizes_are_those_of_transformers) {
+    MxBytes picture, golden;
+    MxEncoder encoder = *mx_encoder_find("qwen3_vl");
+    encoder.begin = encoder.end = "";
+    encoder.mark = encoder.token = "<image_soft_token>";
+    encoder.least_pixels = 256;
+    const char *name = mx_arena_printf(&arena, "images/%s", near[_i]);
+    const char *path = goldens_need(&arena, mx_arena_printf(&arena, "%s.near", name));
+    ck_assert(mx_file_read(&arena, goldens_need(&arena, name), 1 << 16, &picture, &err));
+    ck_assert(mx_file_read(&arena, path, 1 << 16, &golden, &err));
+    ck_assert(mx_file_write(in_folder("a.png"), picture.data, picture.size, &err));
+    const int32_t *grid = (const int32_t *)(const void *)golden.data;
+    const uint8_t *bytes = (const uint8_t *)(grid + 2);
+    MxDataConfig config = near_config(&encoder);
+    int64_t all = mx_vision_row(&config.images.vision);
+    MxBatchPart part = {.rows = 1, .of_rows = 1, .length = TILED_LENGTH, .pixels = all, .grids = 2};
+    part.has_mrope = true;
+    MxBatch batch = mx_batch_new_part(&arena, &part);
+    MxDataStatus status = mx_data_batch(open_data(config), 0, &batch, &err);
+    ck_assert_msg(status == MX_DATA_OK, "%s", err.count ? err.text.data : "the end");
+    ck_assert_int_eq(batch.grids[0].rows, grid[0]);
+    ck_assert_int_eq(batch.grids[0].columns, grid[1]);
+    ck_assert_int_eq(batch.grids[1].rows, 0);
+    int64_t n = (int64_t)(golden.size - 2 * sizeof *grid), tokens = 0;
+    for (int t = 0; t < TILED_LENGTH; t++) tokens += batch.image[t] > 0;
+    ck_assert_int_eq(tokens, n / A_PATCH / 4);
+    for (int64_t i = 0; i < all; i++) {
+        float want = i < n ? (float)bytes[i] / 127.5f - 1 : 0, off = batch.pixels[i] - want;
+        ck_assert_msg(off < 1e-6f && off > -1e-6f, "%s: value %lld is %g, not %g", name,
+                      (long long)i, (double)batch.pixels[i], (double)want);
+    }
+    check_mrope(&batch, grid[0] / 2, grid[1] / 2);
+}
+END_TEST
+
+/* No size of whole squares is narrow enough for the room. */
+START_TEST(pictures_may_be_too_narrow) {
+    static const uint8_t head[] =
+        "\211PNG\r\n\032\n\0\0\0\rIHDR\0\0\017\377\0\0\0\003\010\002\0\0\0"
+        "\100\302\272\071\0\0\0\012IDAT";
+    MxEncoder encoder = *mx_encoder_find("qwen3_vl");
+    encoder.mark = encoder.token = "<image_soft_token>";
+    ck_assert(mx_file_write(in_folder("a.png"), head, sizeof head - 1, &err));
+    ck_refused(near_config(&encoder), "a picture of 4095 x 3 pixels is too narrow");
+}
+END_TEST
+
 static const struct {
     const char *line, *words;
 } bad[] = {
@@ -297,6 +386,8 @@ Suite *images_suite(void) {
     tcase_add_test(tcase, pixels_are_patches);
     tcase_add_loop_test(tcase, tiles_are_those_of_transformers, 0, MX_COUNT(tiled));
     tcase_add_loop_test(tcase, forms_are_those_of_transformers, 0, MX_COUNT(formed));
+    tcase_add_loop_test(tcase, sizes_are_those_of_transformers, 0, MX_COUNT(near));
+    tcase_add_test(tcase, pictures_may_be_too_narrow);
     tcase_add_loop_test(tcase, wrong_images_are_told, 0, MX_COUNT(bad));
     suite_add_tcase(suite, tcase);
     return suite;

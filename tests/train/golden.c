@@ -168,6 +168,7 @@ struct GoldenProgram {
     int in[MX_BATCH_FIELDS], out[OUTS], logits;
     MxVision vision;
     int pixels, place[MX_PLACE_FACTS], index; /* of a model that sees images */
+    int corner, share, mrope[MX_MROPE_KINDS];
     int *param, *gradient;
     bool rounds_table;
     MxRun *run;
@@ -195,6 +196,11 @@ static void declare(GoldenProgram *g, const MxConfig *config) {
         for (int k = 0; k < MX_PLACE_FACTS; k++)
             g->place[k] = mx_vars_add(&g->vars, "place", (MxType){MX_I32, places});
         g->index = mx_vars_add(&g->vars, "index", (MxType){MX_I32, ids});
+        places.dim[1] *= MX_CORNERS;
+        g->corner = mx_vars_add(&g->vars, "corner", (MxType){MX_I32, places});
+        g->share = mx_vars_add(&g->vars, "share", (MxType){MX_F32, places});
+        for (int k = 0; k < MX_MROPE_KINDS; k++)
+            g->mrope[k] = mx_vars_add(&g->vars, "mrope", (MxType){MX_I32, ids});
     }
     for (int i = 0; i < OUTS; i++)
         g->out[i] = mx_vars_add(&g->vars, "out", (MxType){MX_F32, MX_SCALAR});
@@ -214,12 +220,17 @@ static MxValue trace_hidden(GoldenProgram *g, MxTrace *t, MxValue *params, MxVal
                         .positions = mx_variable(t, g->in[MX_INPUTS_POSITION]),
                         .segments = mx_variable(t, g->in[MX_INPUTS_SEGMENTATION])};
     MxModelImages images;
+    MxValue mrope[MX_MROPE_KINDS];
     if (g->vision.images) {
         images = (MxModelImages){.pixels = mx_variable(t, g->pixels),
                                  .rows = MX_NONE,
                                  .index = mx_variable(t, g->index)};
         for (int k = 0; k < MX_PLACE_FACTS; k++) images.place[k] = mx_variable(t, g->place[k]);
+        images.corner = mx_variable(t, g->corner);
+        images.share = mx_variable(t, g->share);
+        for (int k = 0; k < MX_MROPE_KINDS; k++) mrope[k] = mx_variable(t, g->mrope[k]);
         in.images = &images;
+        if (g->vision.has_mrope) in.mrope = mrope;
     }
     return mx_model_hidden(t, g->model, params, in);
 }
@@ -276,12 +287,23 @@ static void fill_images(GoldenProgram *g, const MxBatch *batch) {
     const MxVision *v = &g->vision;
     int64_t places = mx_vision_places(v);
     int32_t *all[MX_PLACE_FACTS], *row[MX_PLACE_FACTS];
+    int32_t *corner = mx_new_n(g->arena, int32_t, batch->rows * places * MX_CORNERS);
+    float *share = mx_new_n(g->arena, float, batch->rows *places *MX_CORNERS);
     for (int k = 0; k < MX_PLACE_FACTS; k++)
         all[k] = mx_new_n(g->arena, int32_t, batch->rows * places);
     for (int64_t b = 0; b < batch->rows; b++) {
         for (int k = 0; k < MX_PLACE_FACTS; k++) row[k] = all[k] + b * places;
-        mx_vision_fill(v, batch->grids ? batch->grids + b * mx_vision_grids(v) : NULL, row);
+        const MxVisionGrid *grids = batch->grids ? batch->grids + b * mx_vision_grids(v) : NULL;
+        mx_vision_fill(v, grids, row);
+        int64_t at = b * places * MX_CORNERS;
+        if (v->learned) mx_vision_mix(v, grids, corner + at, share + at);
     }
+    if (v->learned) {
+        var_fill(g->run, g->corner, corner);
+        var_fill(g->run, g->share, share);
+    }
+    for (int k = 0; v->has_mrope && k < MX_MROPE_KINDS; k++)
+        var_fill(g->run, g->mrope[k], batch->mrope[k]);
     for (int k = 0; k < MX_PLACE_FACTS; k++) var_fill(g->run, g->place[k], all[k]);
     var_fill(g->run, g->pixels, batch->pixels);
     var_fill(g->run, g->index, batch->image);

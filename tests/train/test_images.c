@@ -19,6 +19,9 @@ static const Eye eyes[] = {
      "MultiHeadDotProductAttention_0/key/bias"},
     {"images/llama4_sees", "images/llama4_sees/expected.h5", "Llama4VisionModel_0", NULL},
     {"images/gemma4_sees", "images/gemma4_sees/expected.h5", "Gemma4VisionEncoderLayer_0", NULL},
+    {"images/qwen3_vl_sees", "images/qwen3_vl_sees/expected.h5", "Qwen3VLVisionEncoder_0", NULL},
+    {"images/qwen3_vl_moe_sees", "images/qwen3_vl_moe_sees/expected.h5", "Qwen3VLVisionEncoder_0",
+     NULL},
 };
 
 typedef struct Sees {
@@ -67,6 +70,7 @@ static void read_batch(Sees *s) {
     MxVision v = mx_model_vision(s->config);
     part.pixels = mx_vision_row(&v);
     part.grids = mx_vision_grids(&v);
+    part.has_mrope = v.has_mrope;
     MxBatch with = mx_batch_new_part(arena, &part);
     memcpy(with.field, s->batch.field, sizeof with.field);
     const float *image = golden_read(arena, s->file, "batch/image", &n);
@@ -75,6 +79,12 @@ static void read_batch(Sees *s) {
     ck_assert_int_eq(n, part.rows * part.pixels);
     memcpy(with.pixels, pixels, (size_t)n * sizeof *pixels);
     if (with.grids) read_grids(s, &with);
+    for (int64_t b = 0; part.has_mrope && b < part.rows; b++) {
+        int32_t *row[MX_MROPE_KINDS];
+        for (int k = 0; k < MX_MROPE_KINDS; k++) row[k] = with.mrope[k] + b * with.length;
+        mx_vision_mrope(&v, with.grids + b * part.grids, with.image + b * with.length,
+                        with.field[MX_INPUTS_POSITION] + b * with.length, with.length, row);
+    }
     s->batch = with;
 }
 
