@@ -54,7 +54,8 @@ reader "torch.save: zip and pickle" tensors $c/tensors/torch* $c/tensors/zip*
 reader "pickles alone" tensors $c/tensors/pickle*
 reader tokenizers tokenizer $c/tokenizer
 reader "chat templates" template $c/template/*.jinja $c/template/features* $c/template/error*
-reader "PNG and JPEG" picture $c/picture
+reader PNG picture $c/picture/*.png
+reader JPEG picture $c/picture/*.jpg
 reader "JSON Lines" jsonl $c/jsonl
 reader Parquet records $c/records/parquet*
 reader Arrow records $c/records/arrow*

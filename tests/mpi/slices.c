@@ -58,7 +58,7 @@ static MxCommCount train(MxTrainState *s, MxArena *arena, double *losses) {
         mx_train_update(s);
     }
     after = mx_comm_count(comm);
-    return (MxCommCount){after.calls - before.calls, after.bytes - before.bytes};
+    return (MxCommCount){.calls = after.calls - before.calls, .bytes = after.bytes - before.bytes};
 }
 
 START_TEST(slices_sum_as_one) {
