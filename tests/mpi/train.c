@@ -47,6 +47,8 @@ static const Variant rows[] = {
     {.name = "accumulation", .set = {"gradient_accumulation_steps=2", SGD}, .parts = 2, .often = true},
     {.name = "whole gradients along fsdp, accumulation", .set = {"gradient_accumulation_steps=2", "reduce_gradients_once=true", SGD}, .parts = 2, .everywhere = true},
     {.name = "whole gradients along fsdp, moments over data", .set = {"gradient_accumulation_steps=2", "reduce_gradients_once=true", "shard_optimizer_over_data=true"}, .parts = 2, .often = true},
+    {.name = "gradients in bfloat16", .set = {"gradient_exchange_dtype=bfloat16", SGD}, .gradient = 4e-3, .often = true}, /* 2^-9 of a term and of a sum */
+    {.name = "gradients in bfloat16, adapters, accumulation", .set = {"gradient_exchange_dtype=bfloat16", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2", SGD}, .parts = 2, .gradient = 4e-3},
     {.name = "moments over data", .set = {"shard_optimizer_over_data=true"}, .often = true},
     {.name = "moments on disk", .set = {"optimizer_memory_disk=.", "async_checkpointing=false", "shard_optimizer_over_data=true"}},
     {.name = "moments over data, accumulation", .set = {"shard_optimizer_over_data=true", "gradient_accumulation_steps=2", "mu_dtype=bfloat16"}, .parts = 2},

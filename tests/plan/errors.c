@@ -66,7 +66,7 @@ static const struct {
     {"--dump-graph gard", NULL,
      "--dump-graph: no entry \"gard\", wants one of init, weigh, grad, update, eval, frozen"},
     {"--dump-graph grad:fuze", NULL,
-     "--dump-graph: no pass \"fuze\", wants one of trace, remat, fuse, schedule, bucket, "
+     "--dump-graph: no pass \"fuze\", wants one of trace, remat, fuse, schedule, gathers, bucket, "
      "overlap"},
     {"--plann", NULL, "unrecognized option \"--plann\"\nhint: did you mean \"--plan\"?"},
     /* strict: a conflict, replication in silence, doubtful rules, sizes, too much unsharded */
