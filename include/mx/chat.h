@@ -1,6 +1,6 @@
 /* chat.h — chat templates and conversations: messages to the text that a model was trained on, its
- * tokens, and which of them an assistant says. Templates are those of Hugging Face's transformers
- * (Jinja); docs/CHAT.md says what of Jinja there is. */
+ * tokens, and which of them the assistant says. Templates are those of Hugging Face's transformers
+ * (Jinja); docs/CHAT.md lists the supported parts of Jinja. */
 #ifndef MX_CHAT_H
 #define MX_CHAT_H
 
@@ -10,15 +10,15 @@
 
 typedef struct MxTemplate MxTemplate;
 
-/* mx_template_parse — n bytes of Jinja, as transformers sets it up: trim_blocks, lstrip_blocks,
- * loop controls, {% generation %}, an immutable sandbox. `name` stands before the line in messages;
- * it and the arena are kept. Once parsed a template does not change: threads may share it. Errors:
- * what is no Jinja, and what is not built: include, import and extends, the filters pprint, random,
- * urlize, wordwrap, xmlattr and filesizeformat (exit 65). */
+/* mx_template_parse — parses n bytes of Jinja, with the settings of transformers: trim_blocks,
+ * lstrip_blocks, loop controls, {% generation %}, an immutable sandbox. `name` precedes the line in
+ * messages; it and the arena are kept. A parsed template does not change, so threads may share it.
+ * Errors: invalid Jinja, and unsupported features: include, import and extends, the filters pprint,
+ * random, urlize, wordwrap, xmlattr and filesizeformat (exit 65). */
 bool mx_template_parse(MxArena *arena, const char *text, size_t n, const char *name,
                        MxTemplate **out, MxError *err);
-/* mx_template_has_generation — whether it marks what an assistant says. mx_template_has_clock —
- * whether it may ask for the date. */
+/* mx_template_has_generation — whether it marks what the assistant says. mx_template_has_clock —
+ * whether it may use the date. */
 bool mx_template_has_generation(const MxTemplate *template);
 bool mx_template_has_clock(const MxTemplate *template);
 
@@ -30,23 +30,23 @@ typedef struct MxSpan {
 typedef struct MxRendered {
     char *text; /* [n], terminated */
     size_t n;
-    MxSpan *spans; /* [n_spans] what stood in {% generation %}, in order */
+    MxSpan *spans; /* [n_spans] the contents of {% generation %}, in order */
     int n_spans;
 } MxRendered;
 
-/* mx_template_render — the text of a template.
- *   variables  an object: what its names stand for
- * strftime_now() tells the local time, or that of SOURCE_DATE_EPOCH in the environment.
- * Errors: what the template raises and what goes wrong in it, with its line and Jinja's message;
- * more than 20 million steps, 400 levels or 256 MiB (exit 65).
- * Source: jinja2 3.1; transformers 5, utils/chat_template_utils.py. Test:
- * tests/chat/test_features.c. */
+/* mx_template_render — renders a template.
+ *   variables  an object with the values of its variables
+ * strftime_now() returns the local time, or that of SOURCE_DATE_EPOCH in the environment. Errors:
+ * exceptions that the template raises and errors in it, with its line and Jinja's message; more
+ * than 20 million steps, 400 levels or 256 MiB (exit 65). Source: jinja2 3.1; transformers 5,
+ * utils/chat_template_utils.py. Test: tests/chat/test_features.c. */
 bool mx_template_render(MxArena *arena, const MxTemplate *template, const MxJson *variables,
                         MxRendered *out, MxError *err);
 
 /* ---- conversations */
 
-/* A template with the special tokens that it may name, or two: one for conversations with tools. */
+/* A template with the special tokens that it may use, or two templates: one for conversations with
+ * tools. */
 typedef struct MxChat MxChat;
 
 /* mx_chat_open — a chat template.
@@ -58,13 +58,13 @@ typedef struct MxChat MxChat;
 bool mx_chat_open(MxArena *arena, const char *named, const char *dir, MxWhere where, MxChat **out,
                   MxError *err);
 /* mx_chat_builtin — the name of built-in template i: "chatml", "llama3", "gemma", "mistral"; NULL
- * behind the last. All of them mark what the assistant says. */
+ * after the last. All of them mark what the assistant says. */
 const char *mx_chat_builtin(int i);
 /* mx_chat_builtin_text — its Jinja. */
 const char *mx_chat_builtin_text(int i);
-/* mx_chat_has_clock — whether what it makes may depend on the date. */
+/* mx_chat_has_clock — whether its output may depend on the date. */
 bool mx_chat_has_clock(const MxChat *chat);
-/* mx_chat_hash — of the templates' text and the special tokens. */
+/* mx_chat_hash — a hash of the templates' text and the special tokens. */
 uint64_t mx_chat_hash(const MxChat *chat);
 
 /* A conversation as tokens. */
@@ -74,23 +74,23 @@ typedef struct MxConversation {
     uint8_t *mask; /* [tokens.n] 1 = the assistant says it */
 } MxConversation;
 
-/* mx_chat_render — the text of a conversation.
+/* mx_chat_render — renders a conversation.
  *   request  an object with "messages", perhaps "tools", "add_generation_prompt",
  *            "continue_final_message", and whatever else the template knows by name. Members of
  *            messages that are null count as missing.
  *   where    it comes from, for messages
- * Spans are what {% generation %} marks.
- * Errors: no messages; those of mx_template_render (exit 65).
- * Source: transformers 5, apply_chat_template. Test: tests/chat/test_cases.c. */
+ * Spans are what {% generation %} marks. Errors: no messages; those of mx_template_render (exit
+ * 65). Source: transformers 5, apply_chat_template. Test: tests/chat/test_cases.c. */
 bool mx_chat_render(MxArena *arena, const MxChat *chat, const MxJson *request, MxWhere where,
                     MxRendered *out, MxError *err);
-/* mx_chat_encode — the same as tokens, and which of them the assistant says. A token counts as said
- * if a character of it is. It is mx_chat_tell, the text with spans of what is said, and then
- * mx_chat_tokens of out->rendered, which may have been changed between. Without {% generation %}
- * the spans are, of each message of the assistant's, what rendering the messages up to it adds to
- * rendering those before it with a generation prompt; where a template tells earlier messages
- * otherwise than the last one, from where the prompt ends to behind its text and what ends a turn.
- * Errors: also a message that cannot be found (exit 65). */
+/* mx_chat_encode — the same as tokens, with a mask of those that the assistant says. A token
+ * belongs to the assistant if one of its characters does. It calls mx_chat_tell, which gives the
+ * text with spans of the assistant's parts, and then mx_chat_tokens on out->rendered; callers of
+ * the two may change the text between. Without {% generation %} the span of an assistant's message
+ * is what rendering the messages up to it adds to rendering those before it with a generation
+ * prompt. If a template renders earlier messages differently from the last one, the span is from
+ * the end of the prompt to the end of the message's text and of its turn. Errors: also a message
+ * that cannot be found (exit 65). */
 bool mx_chat_encode(MxArena *arena, const MxChat *chat, const MxTokenizer *tokenizer,
                     const MxJson *request, MxWhere where, MxConversation *out, MxError *err);
 bool mx_chat_tell(MxArena *arena, const MxChat *chat, const MxJson *request, MxWhere where,

@@ -1,5 +1,5 @@
-/* text.h — text to token ids and back. A tokenizer is read from files that others made
- * (tokenizer.json, models of sentencepiece, ranks of tiktoken), or takes bytes for tokens. */
+/* text.h — text to token ids and back. A tokenizer is read from published files (tokenizer.json,
+ * sentencepiece models, tiktoken files), or uses bytes as tokens. */
 #ifndef MX_TEXT_H
 #define MX_TEXT_H
 
@@ -7,23 +7,23 @@
 
 typedef struct MxTokenizer MxTokenizer;
 
-/* ---- characters, as Python's methods of text see them */
+/* ---- characters, as in Python's string methods */
 
-/* mx_char_class — bits of these. */
+/* Bits of mx_char_class. */
 enum {
     MX_CHAR_SPACE = 1 << 0,
     MX_CHAR_LETTER = 1 << 1,
-    MX_CHAR_UPPER = 1 << 2, /* of the two cases */
+    MX_CHAR_UPPER = 1 << 2, /* upper case */
     MX_CHAR_LOWER = 1 << 3,
     MX_CHAR_TITLE = 1 << 4,
     MX_CHAR_DECIMAL = 1 << 5, /* 0 to 9 of any script */
-    MX_CHAR_DIGIT = 1 << 6,   /* and raised and lowered ones */
-    MX_CHAR_NUMERIC = 1 << 7, /* and fractions, Roman numerals … */
+    MX_CHAR_DIGIT = 1 << 6,   /* also superscripts and subscripts */
+    MX_CHAR_NUMERIC = 1 << 7, /* also fractions, Roman numerals … */
     MX_CHAR_WORD = 1 << 8,    /* what \w matches */
     MX_CHAR_PRINTABLE = 1 << 9,
 };
 unsigned mx_char_class(uint32_t c);
-/* mx_char_next — the character at `at` of well-formed UTF-8; `at` moves behind it. */
+/* mx_char_next — the character at `at` of well-formed UTF-8; advances `at`. */
 static inline uint32_t mx_char_next(const char *text, size_t *at) {
     const uint8_t *s = (const uint8_t *)text + *at;
     int bytes = s[0] < 0x80 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
@@ -33,19 +33,20 @@ static inline uint32_t mx_char_next(const char *text, size_t *at) {
     for (int i = 1; i < bytes; i++) c = c << 6 | (s[i] & 0x3fu);
     return c;
 }
-/* mx_char_start — where the character begins that the byte at `at` is of. */
+/* mx_char_start — the start of the character that contains the byte at `at`. */
 static inline size_t mx_char_start(const char *text, size_t at) {
     while (at && ((uint8_t)text[at] & 0xc0) == 0x80) at--;
     return at;
 }
-/* mx_char_add — a character in UTF-8; mx_char_add_case — in a case, which may be several. */
+/* mx_char_add — adds a character in UTF-8; mx_char_add_case — adds it in another case, which may be
+ * several characters. */
 typedef enum MxCharCase { MX_CASE_UPPER, MX_CASE_LOWER, MX_CASE_TITLE } MxCharCase;
 void mx_char_add(MxText *out, uint32_t c);
 void mx_char_add_case(MxText *out, uint32_t c, MxCharCase to);
 
 /* ---- tokenizers */
 
-/* Token ids; in the arena that the function which made them was given. */
+/* Token ids, in the arena of the function that made them. */
 typedef struct MxTokens {
     int32_t *ids; /* [n] */
     int64_t n;
@@ -63,52 +64,53 @@ typedef struct MxTokens {
  * Source: MaxText src/maxtext/input_pipeline/tokenizer.py; tokenizers 0.23; sentencepiece 0.2. */
 bool mx_tokenizer_open(MxArena *arena, const char *type, const char *path, MxTokenizer **out,
                        MxError *err);
-/* mx_tokenizer_guess — the type of the tokenizer that a file or folder holds, by names alone; NULL
- * = there is none. */
+/* mx_tokenizer_guess — the type of the tokenizer in a file or folder, by names only; NULL = none.
+ */
 const char *mx_tokenizer_guess(const char *path);
 const char *mx_tokenizer_type(const MxTokenizer *tokenizer);
 /* Ids are below mx_tokenizer_vocab; an id that the tokenizer lacks is -1. */
 int32_t mx_tokenizer_vocab(const MxTokenizer *tokenizer);
 int32_t mx_tokenizer_bos(const MxTokenizer *tokenizer);
 int32_t mx_tokenizer_eos(const MxTokenizer *tokenizer);
-/* mx_tokenizer_identify — the same hash without opening it. Errors: as those of files in
- * mx_tokenizer_open. */
+/* mx_tokenizer_identify — the hash of mx_tokenizer_hash, without opening the tokenizer. Errors:
+ * those of files in mx_tokenizer_open. */
 bool mx_tokenizer_identify(const char *type, const char *path, uint64_t *out, MxError *err);
-/* mx_tokenizer_hash — of the content of the files that it is made of; 0 = there are none. Two with
- * the same hash make the same tokens, wherever they lie. */
+/* mx_tokenizer_hash — a hash of the contents of its files; 0 = it has none. Two tokenizers with the
+ * same hash make the same tokens. */
 uint64_t mx_tokenizer_hash(const MxTokenizer *tokenizer);
 
-/* What is to be encoded. */
+/* A text to encode. */
 typedef struct MxEncoding {
     const char *text; /* [n] UTF-8 */
     size_t n;
-    bool special;  /* with what the tokenizer puts around a text (bos, eos, [CLS] …) */
-    MxWhere where; /* it comes from, for messages */
+    bool special;  /* add the special tokens around a text (bos, eos, [CLS] …) */
+    MxWhere where; /* source of the text, for messages */
 } MxEncoding;
 
-/* mx_tokenizer_encode — the ids of a text. Special tokens that stand in it as such are recognized
- * where the tokenizer's files say so. Errors: it is not UTF-8 (but for "byte", which takes any
- * bytes); a split pattern that backtracks without end (exit 65). */
+/* mx_tokenizer_encode — the ids of a text. Special tokens in it are recognized if the tokenizer's
+ * files say so. Errors: it is not UTF-8 (except for "byte", which accepts any bytes); a split
+ * pattern that backtracks excessively (exit 65). */
 bool mx_tokenizer_encode(MxArena *arena, const MxTokenizer *tokenizer, MxEncoding what,
                          MxTokens *out, MxError *err);
-/* mx_tokenizer_decode — the text of n ids, terminated; ids that are no tokens give nothing, and
- * neither do special tokens where they are to be skipped. Bytes that are no UTF-8 become U+FFFD,
- * but for "byte", where they stay as they are. n_bytes may be NULL. */
+/* mx_tokenizer_decode — the text of n ids, terminated; ids that are not tokens give no text, nor do
+ * special tokens with skip_special. Bytes that are not UTF-8 become U+FFFD, except for "byte",
+ * where they are unchanged. n_bytes may be NULL. */
 char *mx_tokenizer_decode(MxArena *arena, const MxTokenizer *tokenizer, const int32_t *ids,
                           int64_t n, bool skip_special, size_t *n_bytes);
 
-/* Text of tokens as they come. What is handed out never ends in a part of a character, unless the
- * tokens do. */
+/* Text of tokens in a stream. Returned text never ends in a part of a character, unless the tokens
+ * do. */
 typedef struct MxTextStream MxTextStream;
 MxTextStream *mx_text_stream_new(MxArena *arena, const MxTokenizer *tokenizer, bool skip_special);
-/* mx_text_stream_next — the text that a token completes, maybe none; lives until the next call. */
+/* mx_text_stream_next — the text that a token completes, possibly empty; valid until the next call.
+ */
 const char *mx_text_stream_next(MxTextStream *stream, int32_t id, size_t *n_bytes);
-/* mx_text_stream_end — the text that still waits. */
+/* mx_text_stream_end — the remaining text. */
 const char *mx_text_stream_end(MxTextStream *stream, size_t *n_bytes);
 
-/* ---- tokenizers of one's own */
+/* ---- training a tokenizer */
 
-/* A byte-level BPE in the making: texts are added, then its files are written. */
+/* A trainer of a byte-level BPE: texts are added, then its files are written. */
 typedef struct MxBpe MxBpe;
 
 /* The special tokens that every trained tokenizer has, ids 0, 1, …: those of ChatML. */
@@ -117,11 +119,11 @@ typedef struct MxBpe MxBpe;
 
 enum { MX_BPE_LEAST = 3 + 256, MX_BPE_MOST = (1 << 24) - 1 };
 
-/* What came of it. */
+/* Statistics of the training. */
 typedef struct MxBpeMade {
-    int64_t n_texts, n_bytes, n_words; /* that were read; n_words different ones */
-    int64_t n_lost;                    /* words beyond 16 million different ones, not counted */
-    int32_t vocab;                     /* tokens, special ones and bytes among them */
+    int64_t n_texts, n_bytes, n_words; /* number read; n_words: different words */
+    int64_t n_lost; /* words beyond 16 million different ones, which are not counted */
+    int32_t vocab;  /* number of tokens, including special ones and bytes */
 } MxBpeMade;
 
 /* mx_bpe_new — without texts. Texts are split as Llama 3 splits them; what MxBpe makes is

@@ -11,37 +11,37 @@
  * for the user unless that is 0, 130 or 143. */
 MxExit mx_train_run(const MxConfig *config, MxComm *comm, MxError *err);
 
-/* mx_train_evaluate — evaluates once what the run would go on from, its newest checkpoint or the
- * weights that are to be loaded, and changes nothing. Errors also: there are no weights; no data
- * for evaluation is named, and none was held out. */
+/* mx_train_evaluate — evaluates once the weights from which the run would continue, its newest
+ * checkpoint or the weights to load, and changes nothing. Further errors: there are no weights; no
+ * data for evaluation is named, and none was held out. */
 MxExit mx_train_evaluate(const MxConfig *config, MxComm *comm, MxError *err);
 
 /* mx_train_checkpoint_test — without training, saves a state of the config's size where a run of
  * its steps would save one (checkpoint_period), with moments full of random numbers, restores each
- * save as a run does, and tells how long both took, in seconds and GB (1e9 bytes of whole arrays) a
- * second. All ranks call it. Errors also: something came back otherwise; the run has checkpoints.
+ * save as a run does, and prints the time of both, in seconds and GB (1e9 bytes of whole arrays)
+ * per second. All ranks call it. Further errors: restored values differ; the run has checkpoints.
  * Source: MaxText utils/standalone_checkpointer.py. Test: tests/mpi/run.sh. */
 bool mx_train_checkpoint_test(const MxConfig *config, MxComm *comm, MxError *err);
 
-/* mx_train_inputs — that all that a run of the config would read is there and can be read, and what
- * it would write to can be written: weights, data, metrics_file, the run's folder. Nothing is read.
- * Paths with a scheme ("gs://") are passed over. Errors: all of them in one pass. */
+/* mx_train_inputs — checks that everything a run of the config would read exists and is readable,
+ * and that its outputs are writable: weights, data, metrics_file, the run's folder. Nothing is
+ * read. Paths with a scheme ("gs://") are skipped. Errors: all of them in one pass. */
 bool mx_train_inputs(const MxConfig *config, bool only_evaluates, MxError *err);
 
-/* mx_train_origin — for plans and checks: that a run could go on from its newest checkpoint, or
- * begin with the weights that are named, by what runs themselves go by: keys that cannot change,
- * the tokenizer of the weights, sizes. Of checkpoints nothing but manifests is read. All ranks call
- * it. Test: tests/ckpt/test_origin.c. */
+/* mx_train_origin — for plans and checks: whether a run could resume from its newest checkpoint, or
+ * start from the given weights, by the same criteria as runs: keys that cannot change, the
+ * tokenizer of the weights, sizes. Only the manifests of checkpoints are read. All ranks call it.
+ * Test: tests/ckpt/test_origin.c. */
 bool mx_train_origin(const MxConfig *config, MxComm *comm, MxError *err);
 
-/* mx_train_check — opens the data and shows its first rows on stdout: text, ids, what counts,
- * segments; in colour where stdout has colours (mx_has_color).
- *   n_rows  of pairs, pairs of rows; 0 = two, and of these the beginnings of long pieces
+/* mx_train_check — opens the data and prints its first rows to stdout: text, ids, which tokens
+ * count, segments; in colour if stdout has colours (mx_has_color).
+ *   n_rows  for pairs, pairs of rows; 0 = two, with long pieces shortened
  * Errors as those of mx_train_origin and mx_data_open. */
 bool mx_train_check(const MxConfig *config, MxComm *comm, int64_t n_rows, MxError *err);
 
-/* What a model and data tell of themselves, added to lines of YAML.
- * mx_train_found_model — of a folder of Hugging Face's: family, sizes, tokenizer, a name for runs
+/* Settings derived from a model and data, added as lines of YAML. mx_train_found_model — of a
+ * folder of Hugging Face's: family, sizes, tokenizer, a name for runs
  *   on `data`, which may be NULL.
  *   Errors: it is none, or has what is not built.
  * mx_train_found_data — of a file, folder or glob: what its records are for.
