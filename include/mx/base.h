@@ -186,11 +186,10 @@ typedef struct MxManualRow {
 typedef struct MxManual {
     const char *program, *does;   /* "mxtrain", "train language models" */
     const char *synopsis, *intro; /* "[OPTION]... SRC DST"; paragraphs, a blank line between two */
-    const MxManualRow
-        *arguments; /* arguments that are not options; the list ends with a row without a name … */
-    const MxManualRow *notes;    /* … as do the notes after the options, "Exit codes" … */
-    const MxManualRow *examples; /* … and examples of command lines; NULL = none */
-    const char *details;         /* what --verbose also prints; NULL = nothing */
+    const MxManualRow *arguments; /* arguments; the list ends with a row without a name … */
+    const MxManualRow *notes;     /* … as do the notes after the options, "Exit codes" … */
+    const MxManualRow *examples;  /* … and examples of command lines; NULL = none */
+    const char *details;          /* what --verbose also prints; NULL = nothing */
     /* Adds the arguments that begin with `begin`, one per line; NULL = names of files. */
     void (*complete)(const char *begin, MxText *out);
 } MxManual;

@@ -94,14 +94,12 @@ typedef struct MxConfig {
     /* Derived from the keys; sizes in elements, batches in rows of the whole run (all devices). */
     int64_t num_target_devices; /* num_devices, or the product of the given sizes */
     int64_t emb_dim, mlp_dim, moe_mlp_dim, num_query_heads, num_kv_heads, num_decoder_layers;
-    int64_t diloco_replicas;  /* replicas (enable_diloco); 1 = there is one */
-    int64_t diloco_fragments; /* fragments of the parameters; 1 = all at once */
-    int64_t
-        diloco_fragment_steps; /* steps from a fragment's outer step to that of the next fragment */
-    int64_t pipeline_stages;   /* 1 = no pipeline */
-    int64_t
-        pipeline_micro_batches; /* micro-batches that pass through the stages one after the other */
-    int64_t micro_batches;      /* micro-batches of a step, of all accumulation steps */
+    int64_t diloco_replicas;               /* replicas (enable_diloco); 1 = there is one */
+    int64_t diloco_fragments;              /* fragments of the parameters; 1 = all at once */
+    int64_t diloco_fragment_steps;         /* steps between outer steps of fragments */
+    int64_t pipeline_stages;               /* 1 = no pipeline */
+    int64_t pipeline_micro_batches;        /* micro-batches of a pass through the stages */
+    int64_t micro_batches;                 /* micro-batches of a step, of all accumulation steps */
     int64_t micro_batch_size_to_train_on;  /* rows of one forward and backward pass of a replica */
     int64_t micro_batch_size_to_load;      /* ≥ the former when per_device_batch_size < 1 */
     int64_t global_batch_size_to_train_on; /* rows of one optimizer step */
@@ -115,8 +113,7 @@ typedef struct MxConfig {
     const char *run_dir; /* {base_output_directory or ./maxtext_output}/{run_name} */
     const char *checkpoint_dir; /* {run_dir}/checkpoints */
 
-    const struct MxConfig
-        *teacher; /* for distillation; only keys that describe a model are used. NULL = none */
+    const struct MxConfig *teacher; /* of distillation, only its model's keys; NULL = none */
 
     struct MxDataMemory *data_memory; /* what was read of the data to find settings out; NULL =
                                          nothing */

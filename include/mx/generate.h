@@ -17,8 +17,7 @@ typedef struct MxSampling {
     int64_t top_k;      /* sample from this many likeliest tokens; 0 = from all */
     double top_p;       /* sample from the fewest tokens whose probabilities add up to this */
     double min_p;       /* sample from tokens at least this likely, relative to the likeliest */
-    double
-        repetition_penalty; /* logits of earlier tokens are divided by it or, below 0, multiplied */
+    double repetition_penalty; /* divides logits of earlier tokens, or multiplies those below 0 */
     uint64_t seed;
     bool tempers; /* reported log-probabilities are those at the temperature */
 } MxSampling;
@@ -140,10 +139,8 @@ bool mx_prompt_look(MxArena *arena, MxWords words, MxPrompt *prompt, MxError *er
 
 /* The requested form of weights. */
 typedef struct MxWeights {
-    const char
-        *dtype; /* of weights stored as floats, and of activations; NULL = as in the folder */
-    const char
-        *kept; /* form of kernels of layers: "nf4", "int8" or "floats"; NULL = as in the folder */
+    const char *dtype; /* of float weights and of activations; NULL = as in the folder */
+    const char *kept;  /* kernels of layers: "nf4", "int8", "floats"; NULL = as in the folder */
 } MxWeights;
 
 /* A model whose weights have not been read yet. */
@@ -172,8 +169,7 @@ bool mx_source_open(MxArena *arena, const MxSource *source, MxGeneration what, M
 typedef struct MxSpeak {
     const char *prompts; /* a file, see mx_prompts_read; NULL = lines of stdin, as plain texts */
     bool talks;          /* these lines are a user's messages in one conversation */
-    const char *
-        *images; /* [n_images] image files for the first of these messages, or for every line */
+    const char **images; /* [n_images] image files for the first message, or for every line */
     int n_images;
     const char *tokenizer_dir; /* the tokenizer's folder; NULL = there is none */
     const MxChat *chat;        /* for conversations; NULL = no template */

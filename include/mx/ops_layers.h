@@ -323,8 +323,7 @@ MxValue mx_delta(MxTrace *t, const MxValue qkv[3], const MxValue decay_beta[2], 
 
 /* The position of a piece [B, T] of some sequences. */
 typedef struct MxCachePlace {
-    MxValue
-        positions; /* i32 [B, T] positions of tokens; negative: padding, after the piece's tokens */
+    MxValue positions; /* i32 [B, T] of tokens; negative: padding, after the piece's tokens */
     MxValue counts;    /* i32 [B] number of positions in the cache of each sequence, including this
                           piece */
     MxValue sequences; /* i32 [B] indices among the S sequences, each at most once */

@@ -101,8 +101,7 @@ typedef struct MxLeaf {
     void *data;             /* values in this process's memory, row-major, or NULL … */
     const MxKeeper *keeper; /* … and the keeper of the values, or NULL: the leaf is abstract */
     int array;              /* index of the keeper's array */
-    const MxDivision
-        *division; /* values are this rank's box of the array; NULL = the whole array */
+    const MxDivision *division; /* values are this rank's box; NULL = the whole array */
 } MxLeaf;
 
 /* The form of query and key kernels relative to Hugging Face's, whose scores are q·k / sqrt(H) of
@@ -111,8 +110,7 @@ typedef struct MxHeadForm {
     int64_t width;      /* H */
     double query_scale; /* factor of query kernels: 1/sqrt(H) if queries are not scaled later */
     bool interleaves;   /* rotated pairs are neighbours */
-    bool fuses_qkv,
-        fuses_mlp; /* fused_qkv, fused_mlp: several of their arrays are one array of ours */
+    bool fuses_qkv, fuses_mlp; /* several of their arrays are one array of ours */
 } MxHeadForm;
 
 typedef struct MxTree {
