@@ -9,6 +9,8 @@ build=$(realpath "$1") form=${2:-short} top=$PWD
 hosts=$top/tests/cluster/hosts.sh
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 ASAN_OPTIONS=detect_leaks=0 MX_HOSTS="mxt$$"
 trap '"$hosts" down 2>/dev/null; rm -rf "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 model="base_emb_dim=48 base_num_decoder_layers=2 base_num_query_heads=3 base_num_kv_heads=3 head_dim=16 base_mlp_dim=96
 max_target_length=64 per_device_batch_size=3 eval_interval=-1 log_config=false learning_rate_schedule_steps=400"
@@ -81,7 +83,7 @@ local_runs() {
     }
     run=$!
     await $run "$work/killed/log" 'Saved a checkpoint at step 8'
-    kill -9 "$(rank_of 1 "$work/killed")"
+    kill -9 "$(rank_of 1 "$work/killed")" || tail -n 5 "$work/killed/log"
     wait $run
     is 'a rank that was killed' "$?" 0
     is 'is told' "$(said "$work/killed" '^mxrun: exit code [0-9]*; starting again from the checkpoint of step [0-9]* on 2 of 2 ranks$')" 1
@@ -118,7 +120,7 @@ slow_rank() {
     await $run "$work/slow/log" 'completed step: 4,'
     slow=$(rank_of 1 "$work/slow")
     for _ in $(seq 1 400); do
-        kill -STOP "$slow" && sleep 0.06 && kill -CONT "$slow" && sleep 0.02
+        kill -STOP "$slow" && sleep 0.06 && kill -CONT "$slow" && sleep 0.02 || break
         grep -q 'is slow' "$work/slow/log" && break
     done
     kill -TERM $run
@@ -176,6 +178,7 @@ kills() {
     d=$work/$1 n_kills=$2 hows=$3
     shift 3
     : >"$work/slowest"
+    mkdir "$d" && : >"$d/log"
     on_hosts "$d" --restart 3 "$@" &
     run=$!
     for kill in $(seq 1 "$n_kills"); do
@@ -210,8 +213,8 @@ four_hosts() {
     for i in 1 2 3 4; do echo "host$i slots=1"; done >"$work/four"
     if [ "$form" = long ]; then
         kills any 8 'die cut' steps=400 checkpoint_period=8 ici_fsdp_parallelism=-1
-        kills fixed 6 'die cut' steps=300 checkpoint_period=8 ici_data_parallelism=2 ici_fsdp_parallelism=2
-        kills tensor 6 'cut die' steps=300 checkpoint_period=8 ici_data_parallelism=4 ici_fsdp_parallelism=1
+        kills fixed 6 'cut die' steps=240 checkpoint_period=6 ici_data_parallelism=2 ici_fsdp_parallelism=2
+        kills data 6 'die cut' steps=240 checkpoint_period=6 ici_data_parallelism=4 ici_fsdp_parallelism=1
     else
         kills any 2 'die cut' steps=120 checkpoint_period=8 ici_fsdp_parallelism=-1
     fi
