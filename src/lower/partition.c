@@ -4,7 +4,8 @@
  * is kept as a further form of the value, so a second user that needs the same finds it.
  *
  * Forms made for one layer's forward pass are not used by the backward pass (partition->regathers):
- * a gathered weight lives no longer than its layer. What is made outside layers is kept for all. */
+ * a gathered weight lives no longer than its layer. What is made outside layers is kept for all,
+ * and so is an activation that was moved without growing, such as queries cut by heads. */
 #include <mx/lower.h>
 
 #include "partition.h"
@@ -16,7 +17,8 @@ typedef struct Form {
     MxValue value; /* in the rank's graph */
     MxSharding at;
     int place;
-    bool is_own; /* as its node made it: for all to use */
+    bool is_own;   /* as its node made it: for all to use */
+    bool is_moved; /* an activation, no larger than its own form: for all too */
     int next;
 } Form;
 
@@ -141,7 +143,9 @@ static int place_of(const Partitioner *p, const MxNode *user) {
 }
 
 static bool can_use(const Partitioner *p, const Form *form, const MxNode *user) {
-    if (form->is_own || form->place == OUTSIDE || form->place == place_of(p, user)) return true;
+    if (form->is_own || form->is_moved || form->place == OUTSIDE ||
+        form->place == place_of(p, user))
+        return true;
     return user->backward && !p->p->regathers;
 }
 
@@ -150,6 +154,20 @@ static const Form *own_form(const Partitioner *p, MxValue global) {
     while (i >= 0 && !p->forms[i].is_own) i = p->forms[i].next;
     MX_ASSERT(i >= 0);
     return &p->forms[i];
+}
+
+static bool is_weight(const Partitioner *p, MxValue global) {
+    const MxNode *maker = mx_graph_producer(p->global, global);
+    while (maker->op->flags & (MX_OP_CAST | MX_OP_VIEW))
+        maker = mx_graph_producer(p->global, maker->in[0]);
+    return maker->op->flags & MX_OP_SOURCE;
+}
+
+static bool is_moved(const Partitioner *p, MxValue global, MxSharding at, MxSharding own) {
+    const MxMesh *mesh = p->p->mesh;
+    int rank = type_of(p, global).shape.rank;
+    return !is_weight(p, global) &&
+           lower_parts(mesh, lower_used(at, rank)) >= lower_parts(mesh, lower_used(own, rank));
 }
 
 static MxValue move_value(Partitioner *p, MxValue value, int rank, MxSharding from, MxSharding to) {
@@ -172,7 +190,11 @@ static MxValue brought_to(Partitioner *p, MxValue global, MxSharding to, const M
     }
     MX_ASSERT(nearest);
     MxValue value = move_value(p, nearest->value, type.shape.rank, nearest->at, to);
-    add_form(p, global, (Form){.value = value, .at = to, .place = place_of(p, user)});
+    add_form(p, global,
+             (Form){.value = value,
+                    .at = to,
+                    .place = place_of(p, user),
+                    .is_moved = is_moved(p, global, to, own_form(p, global)->at)});
     return value;
 }
 

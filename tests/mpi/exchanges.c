@@ -68,45 +68,49 @@ END_TEST
 
 /* ---- long rows: by heads, or by queries with halves swapped */
 
-/* Exchanges of a kind in a step, as planned. */
-static int64_t planned_calls(MxArena *arena, const MxConfig *config, const char *what) {
-    PlanTraffic traffic = small_plan(arena, config).traffic;
-    int64_t calls = 0;
-    for (int i = 0; i < traffic.n; i++)
-        if (!strcmp(traffic.rows[i].op, what)) calls += traffic.rows[i].calls;
-    return calls;
-}
-
-/* A row that all ranks share: there are no other rows to cut. */
-static int64_t calls_of_row(MxArena *arena, const char *axis, const char *heads_of_keys,
-                            const char *balance, const char *what) {
+/* What a step sends by one op, as planned, of rows that all ranks share: there are no other rows to
+ * cut. */
+static MxCommCount sent_of_rows(MxArena *arena, const char *axis, const char *heads_of_keys,
+                                const char *balance, const char *op) {
     RankMesh mesh = {{0}};
     for (int i = 0; i < MX_MESH_DEFAULT_COUNT; i++)
         mesh.size[i] = strcmp(mx_mesh_default_axes[i], axis) ? 1 : mx_comm_size(comm);
     Variant v = {.set = {heads_of_keys, balance, "gradient_accumulation_steps=16"},
                  .length = 512,
                  .parts = 16};
-    return planned_calls(arena, small_config(arena, &v, &mesh), what);
+    PlanTraffic traffic = small_plan(arena, small_config(arena, &v, &mesh)).traffic;
+    MxCommCount count = {0};
+    for (int i = 0; i < traffic.n; i++) {
+        if (strcmp(traffic.rows[i].op, op) != 0) continue;
+        count.calls += (uint64_t)traffic.rows[i].calls;
+        count.bytes += (uint64_t)traffic.rows[i].bytes;
+    }
+    return count;
 }
 
 /* Heads go around where all ranks get some of them; where keys have one head, ranks gather it and
  * share queries, of which the later ones see more. */
 START_TEST(long_rows_are_shared_evenly) {
     static const char *const axes[] = {"context", "context_usp_ulysses"};
-    enum { FEWEST = 4, LAYERS = 2, MICROS = 16, QUERIES_AND_KEYS = 4 };
-    const char *on = "context_parallel_load_balance=true",
-               *off = "context_parallel_load_balance=false";
-    if (mx_comm_rank(comm) || mx_comm_size(comm) < 2 || small_rows() % MICROS) return;
+    enum { LAYERS = 2, MICROS = 16, ROW_BYTES = 512 * 64 * 4 };
+    enum { SWAPPED = 4 }; /* at least: queries, the result, and the gradients of both */
+    enum {
+        BY_HEADS = 9
+    }; /* queries, keys, values, their gradients; the result there and back, and
+          its gradient. The embedding moves a little too */
+    const char *one = "base_num_kv_heads=1", *on = "context_parallel_load_balance=true";
+    const char *many = "base_num_kv_heads=8", *off = "context_parallel_load_balance=false";
+    const uint64_t n = (uint64_t)mx_comm_size(comm);
+    if (mx_comm_rank(comm) || n < 2 || small_rows() % MICROS) return;
     MxArena arena = {.name = "rows"};
     for (int i = 0; i < 2; i++) {
-        int64_t swaps = calls_of_row(&arena, axes[i], "base_num_kv_heads=1", on, "swap_halves");
-        ck_assert_int_ge(swaps, LAYERS * MICROS * QUERIES_AND_KEYS);
-        ck_assert_int_eq(calls_of_row(&arena, axes[i], "base_num_kv_heads=1", off, "swap_halves"),
-                         0);
-        ck_assert_int_eq(calls_of_row(&arena, axes[i], "base_num_kv_heads=8", on, "swap_halves"),
-                         0);
-        ck_assert_int_ge(calls_of_row(&arena, axes[i], "base_num_kv_heads=8", on, "all_to_all"),
-                         LAYERS * MICROS * QUERIES_AND_KEYS);
+        MxCommCount by_heads = sent_of_rows(&arena, axes[i], many, on, "all_to_all");
+        uint64_t each = LAYERS * MICROS * (n - 1) * (ROW_BYTES / n / n); /* of one moved array */
+        ck_assert(sent_of_rows(&arena, axes[i], one, on, "swap_halves").calls >=
+                  LAYERS * MICROS * SWAPPED);
+        ck_assert(sent_of_rows(&arena, axes[i], one, off, "swap_halves").calls == 0);
+        ck_assert(sent_of_rows(&arena, axes[i], many, on, "swap_halves").calls == 0);
+        ck_assert(by_heads.bytes >= BY_HEADS * each && by_heads.bytes < (BY_HEADS + 1) * each);
     }
     mx_arena_release(&arena);
 }
