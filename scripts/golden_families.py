@@ -45,6 +45,9 @@ rope_max_timescale=10000 rope_factor=40 beta_fast=32 beta_slow=1 original_max_po
 max_position_embeddings=640 mscale=1.0 base_num_decoder_layers=2"""
 INDEXER = f"{LATENT} use_indexer=true indexer_n_heads=2 indexer_head_dim=6 indexer_topk=5"
 STREAMS = f"{LATENT} use_indexer=false engram_layers=[] routed_score_func=sigmoid routed_bias=false mhc_expansion_rate=3"
+RECALL = STREAMS.replace("engram_layers=[] ", "").replace("base_num_decoder_layers=2", "").replace("mhc_expansion_rate=3", "mhc_expansion_rate=2") + """
+sinkhorn_iterations=3 engram_num_heads=2 engram_head_dim=4 hf_access_token=unused
+tokenizer_type=huggingface tokenizer_path=tests/golden/hf/tokenizers/qwen vocab_size=96"""
 # A name that MaxText asks for beside the keys, or "default"; the keys.
 CASES = {
     "gemma4": ("gemma4-31b", f"{GEMMA4} base_num_decoder_layers=7 base_num_kv_heads=2 global_num_kv_heads=1 "
@@ -76,6 +79,12 @@ CASES = {
                          "shared_experts=1 routed_scaling_factor=2.5 sinkhorn_iterations=5 init_weights_seed=31"),
     "deepseek_streams_lite": ("deepseek-custom", f"{STREAMS} first_num_dense_layers=2 num_experts=1 num_experts_per_tok=1 "
                               "shared_experts=0 enable_mhc_lite=true init_weights_seed=32"),
+    "deepseek_engram": ("deepseek-custom", f"{RECALL} {EXPERTS} base_num_decoder_layers=6 first_num_dense_layers=2 base_moe_mlp_dim=4 "
+                        "shared_experts=1 routed_scaling_factor=2.5 engram_layers=[1,4] engram_max_ngram_size=3 "
+                        "engram_vocab_bases=[11,16] engram_kernel_size=3 engram_seed=7 init_weights_seed=33"),
+    "deepseek_engram_dense": ("deepseek-custom", f"{RECALL} base_num_decoder_layers=3 first_num_dense_layers=3 num_experts=1 num_experts_per_tok=1 shared_experts=0 "
+                              "engram_layers=[2,0] engram_max_ngram_size=2 engram_vocab_bases=[29] engram_kernel_size=4 "
+                              "init_weights_seed=34"),
 }
 # What ours says beside MaxText's keys, where that follows the model's name.
 OURS = {"gemma4_small": " inhomogeneous_layer_cycle_interval=5"}
@@ -100,7 +109,9 @@ mhc.get_permutation_matrices = Constant
 def configure(name, keys):
     extra = ["run_name=golden", "base_output_directory=out", "enable_checkpointing=false", "override_model_config=true",
              "enable_tensorboard=false", "enable_goodput_recording=false", "skip_jax_distributed_system=true",
-             "hardware=cpu", "tokenizer_path=unused", f"model_name={name}"]
+             "hardware=cpu", f"model_name={name}"]
+    if not any(k.startswith("tokenizer_path=") for k in keys):
+        extra.append("tokenizer_path=unused")
     return pyconfig.initialize(["golden", "base.yml"] + keys + extra)
 
 

@@ -94,6 +94,8 @@ typedef struct MxConfig {
     /* Derived from the keys; sizes in elements, batches in rows of the whole run (all devices). */
     int64_t num_target_devices; /* num_devices, or the product of the given sizes */
     int64_t emb_dim, mlp_dim, moe_mlp_dim, num_query_heads, num_kv_heads, num_decoder_layers;
+    const int64_t *recall_layers; /* [n_recall] engram_layers */
+    int n_recall;
     int64_t diloco_replicas;               /* replicas (enable_diloco); 1 = there is one */
     int64_t diloco_fragments;              /* fragments of the parameters; 1 = all at once */
     int64_t diloco_fragment_steps;         /* steps between outer steps of fragments */

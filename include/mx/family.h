@@ -275,7 +275,8 @@ typedef struct MxFamily {
     bool never_stacks;  /* layers stay one by one whatever scan_layers says */
     bool has_inputs;    /* layers read something of the tokens themselves, and of the embedding:
                            hidden_size_per_layer_input */
-    bool has_streams;   /* the stream has several rows a token: mhc_expansion_rate */
+    bool has_streams;   /* the stream has several rows a token: mhc_expansion_rate; then layers may
+                           have n-gram memories: engram_layers */
     bool stages_hold_places; /* in MaxText's pipelines a stage has one layer of every place, as if
                                 they were one layer */
     const char *mark;        /* part of a path that no other family's trees have; NULL = none */
@@ -302,6 +303,14 @@ extern const char mx_families_built[], mx_families_later[];
 
 #define MX_STACK_REST  "layers_remainder"
 #define MX_STACK_PLACE "layers_" /* what most families call the places of a block */
+/* Between the name of a stack and the number of a layer that stands alone in it. */
+#define MX_STACK_RECALL "_engram_"
+
+typedef enum MxDivide {
+    MX_DIVIDE_NOT,
+    MX_DIVIDE_PIECE, /* of a stack */
+    MX_DIVIDE_ALONE, /* "<outer>_engram_<first>/…" */
+} MxDivide;
 
 /* How layers of one kind are stacked: all in "<outer>/…", or, where they take turns, those of one
  * place in "<outer>/<place>0/…", "<outer>/<place>1/…"; layers after the last whole period stay
@@ -311,6 +320,10 @@ typedef struct MxStacking {
     const char *outer, *place;
     int period;         /* 0 = all in one array */
     const MxRuns *runs; /* NULL = places lie apart */
+    /* Layers with n-gram memories stand alone and divide the stack that they are of: others are in
+     * "<outer>_<first>_<last>/…", layers counted as the model counts them. */
+    MxDivide divides;
+    int first, last;
 } MxStacking;
 
 /* mx_family_stacking — of the stack of its layers that are not first ones, which take turns with a
@@ -333,7 +346,9 @@ typedef struct MxLayerKeys {
      * interleave_moe_layer_step, inhomogeneous_layer_cycle_interval. */
     int64_t nope_interval, moe_step, cycle;
     int64_t n_experts;
-    int64_t n_takers; /* num_kv_shared_layers */
+    int64_t n_takers;      /* num_kv_shared_layers */
+    const int64_t *recall; /* layers with n-gram memories: engram_layers */
+    int n_recall;
 } MxLayerKeys;
 
 typedef struct MxLayers {
@@ -350,10 +365,14 @@ const MxLayerSpec *mx_layer_spec(const MxLayers *layers, int layer);
 /* mx_layer_giver — whose keys and values a layer takes; -1 = nobody's. */
 int mx_layer_giver(const MxLayers *layers, int layer);
 
-/* Where a layer is: the `layer`-th of n in a stack, as MaxText counts them. */
+/* mx_layer_recall — which of those with n-gram memories a layer is; -1 = it has none. */
+int mx_layer_recall(const MxLayers *layers, int layer);
+
+/* Where a layer is: the `layer`-th of n in a stack, as MaxText counts them; `number` is part of its
+ * name where layers are not stacked. */
 typedef struct MxLayerPlace {
     MxStacking how;
-    int layer, n;
+    int layer, n, number;
 } MxLayerPlace;
 MxLayerPlace mx_layer_place(const MxLayers *layers, int layer);
 /* mx_layer_name — the name of a layer on its own, "decoder/layers_7". */

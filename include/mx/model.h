@@ -18,6 +18,17 @@ typedef struct MxModel MxModel;
  * this family does not support, with their line. */
 bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError *err);
 
+/* What n-gram memories know of a tokenizer's tokens. */
+typedef struct MxModelTokens {
+    const int32_t *canon; /* [n] the number by which a token counts, from 0 on, without gaps */
+    int32_t n, padding;   /* padding: the token that stands before the first */
+} MxModelTokens;
+
+/* mx_model_wants_tokens — whether a model's layers have such memories. mx_model_read_tokens — is to
+ * be called for these before anything is run. Borrows the numbers. */
+bool mx_model_wants_tokens(const MxModel *model);
+void mx_model_read_tokens(MxArena *arena, MxModel *model, MxModelTokens tokens);
+
 /* mx_model_layers — the layers of a config's model. */
 MxLayers mx_model_layers(const MxConfig *config);
 
@@ -128,13 +139,14 @@ typedef struct MxModelInputs {
 } MxModelInputs;
 
 /* A cache of a layer for the tokens of a sequence: an array with a row per position
- * (mx_cache_write), in the model's dtype, or one state for all positions in f32 (mx_cache_delta).
- */
+ * (mx_cache_write), in the model's dtype or of ids, or one state for all positions in f32
+ * (mx_cache_delta). */
 typedef struct MxModelCache {
     const char *name;
     MxShape row;
     int64_t window; /* number of positions that are read, including the token's own; 0 = all */
     bool is_memory;
+    bool are_ids; /* i32 */
 } MxModelCache;
 
 /* mx_model_caches — all caches of a model; `n` receives their number. Errors: models in which

@@ -146,7 +146,8 @@ typedef struct MxRmsnormAttr {
 
 /* mx_rmsnorm — y = round(x * rstd) * round(scale) with rstd = 1/sqrt(mean(x^2) + eps) over the last
  * dim; round is to x's dtype, everything else is f32. x [.., D], scale f32 [D]; outputs y and rstd
- * f32 [..]. Source: MaxText layers/normalizations.py RMSNorm. */
+ * f32 [..]. A scale [G, D] of x [.., G, D] has a row for each position of the dim before the last.
+ * Source: MaxText layers/normalizations.py RMSNorm. */
 MxValue mx_rmsnorm(MxTrace *t, MxValue x, MxValue scale, double eps);
 
 /* ---- rotary positions */
@@ -292,10 +293,11 @@ MxValue mx_clip_heads(MxTrace *t, MxValue w, MxValue tops, MxClipHeadsAttr attr)
 /* ---- the gated delta rule */
 
 typedef struct MxDeltaAttr {
-    bool carries; /* state and inputs carry over from one segment to the next */
+    bool carries;  /* state and inputs carry over from one segment to the next */
+    int64_t apart; /* of convolutions: distance between two taps in tokens, A; 0 = 1 */
 } MxDeltaAttr;
 
-/* mx_conv — a convolution of each channel: y[t, d] = sum over j of w[j, d] x[t + 1 - W + j, d],
+/* mx_conv — a convolution of each channel: y[t, d] = sum over j of w[j, d] x[t - (W - 1 - j) A, d],
  * only over tokens of t's segment unless attr.carries. x [B, T, D], w f32 [W, D], which is rounded
  * to x's dtype; segments i32 [B, T]. */
 MxValue mx_conv(MxTrace *t, MxValue x, MxValue w, MxValue segments, MxDeltaAttr attr);
@@ -314,6 +316,37 @@ enum { MX_DELTA_CHUNK = 64 }; /* tokens that are processed together */
  * @e591f30c. */
 MxValue mx_delta(MxTrace *t, const MxValue qkv[3], const MxValue decay_beta[2], MxValue segments,
                  MxDeltaAttr attr);
+
+/* ---- n-grams, which name rows of tables */
+
+/* How n-grams of 2 to `longest` tokens become ids, several of each length: those of a head. */
+typedef struct MxNgrams {
+    int longest, n_heads;
+    const int32_t *sizes;   /* [longest - 1, n_heads] rows of a head's table */
+    const int32_t *factors; /* [longest] of a token and of those before it */
+    /* [n_canon] the id by which a token counts: many may have one. NULL where nothing is run. */
+    const int32_t *canon;
+    int32_t n_canon, before; /* before: the id of what stands before the first token */
+} MxNgrams;
+
+typedef struct MxNgramAttr {
+    const MxNgrams *of;
+} MxNgramAttr;
+
+/* mx_ngrams — the rows of all heads' tables, one table behind the other, that the n-grams which end
+ * at a token name: i32 [B, T, (longest - 1) heads] of tokens i32 [B, T]. Of canonical ids c and
+ * factors f the n-gram at t is x_n = c[t] f[0] ^ c[t - 1] f[1] ^ .. ^ c[t - n + 1] f[n - 1], and a
+ * head's row x_n mod its size. N-grams go on from segment to segment. Tokens beyond canon count as
+ * its last. Source: Engram (2026) 2.2; MaxText layers/engram.py (NgramHashMapping) @e591f30c. */
+MxValue mx_ngrams(MxTrace *t, MxValue tokens, MxNgramAttr attr);
+
+/* mx_match — how well rows match: sigmoid(r), r = sign(s) sqrt(max(|s|, 1e-6)), s = scale · q · k;
+ * f32 [..] of q and k [.., D]. Source: Engram (2026) 2.3; MaxText layers/engram.py (Engram)
+ * @e591f30c. */
+typedef struct MxMatchAttr {
+    double scale;
+} MxMatchAttr;
+MxValue mx_match(MxTrace *t, MxValue q, MxValue k, MxMatchAttr attr);
 
 /* ---- what is kept of tokens that came before
 
@@ -349,8 +382,12 @@ MxValue mx_cache_attention(MxTrace *t, const MxValue qkv[3], MxCachePlace place,
 MxValue mx_cache_index(MxTrace *t, const MxValue qkw[3], MxCachePlace place, MxIndexAttr attr);
 
 /* mx_cache_conv — mx_conv of x in a cache [S, C, D]: y [B, T, D] for the piece's tokens, zeros for
- * padding. w f32 [W, D]; C >= W + T - 1, or all positions. */
-MxValue mx_cache_conv(MxTrace *t, MxValue cache, MxValue w, MxCachePlace place);
+ * padding. w f32 [W, D]; C >= (W - 1) A + T, or all positions. It always carries. */
+MxValue mx_cache_conv(MxTrace *t, MxValue cache, MxValue w, MxCachePlace place, MxDeltaAttr attr);
+
+/* mx_cache_ngrams — mx_ngrams of tokens in a cache i32 [S, C]: i32 [B, T, ..] for the piece's
+ * tokens, zeros for padding; C >= longest - 1 + T, or all positions. */
+MxValue mx_cache_ngrams(MxTrace *t, MxValue cache, MxCachePlace place, MxNgramAttr attr);
 
 /* mx_cache_delta — mx_delta for pieces of sequences, whose states are stored as f32 [S, 1, N, H,
  * W]: returns the states after the piece, to be assigned to their own variable, and, as the next

@@ -9,6 +9,8 @@
 #include <mx/shard.h>
 #include <mx/tree.h>
 
+struct MxModel; /* mx/model.h */
+
 /* ---- ranks */
 
 /* The mesh and the sharding rules of a config. */
@@ -92,6 +94,11 @@ typedef struct MxUpdate {
     double max_logit;  /* use_qk_clip: the largest attention score of the batch; otherwise NAN */
     bool was_left_out; /* skip_step_on_spikes: the update was skipped */
 } MxUpdate;
+
+/* mx_train_read_tokens — what n-gram memories of a model know of the tokens of the config's
+ * tokenizer; does nothing if it has none. Errors: no tokenizer, or one without a padding token. */
+bool mx_train_read_tokens(MxArena *arena, struct MxModel *model, const MxConfig *config,
+                          MxError *err);
 
 /* mx_train_state_open — builds the model and its program and allocates everything; the state is all
  * zeros. Errors: those of the model or device; not enough memory. */

@@ -64,6 +64,9 @@ typedef struct MxTokens {
  * Source: MaxText src/maxtext/input_pipeline/tokenizer.py; tokenizers 0.23; sentencepiece 0.2. */
 bool mx_tokenizer_open(MxArena *arena, const char *type, const char *path, MxTokenizer **out,
                        MxError *err);
+/* mx_tokenizer_find — where the tokenizer is that a path names: there, or below the program's share
+ * folder. */
+const char *mx_tokenizer_find(MxArena *arena, const char *path);
 /* mx_tokenizer_guess — the type of the tokenizer in a file or folder, by names only; NULL = none.
  */
 const char *mx_tokenizer_guess(const char *path);
@@ -72,6 +75,13 @@ const char *mx_tokenizer_type(const MxTokenizer *tokenizer);
 int32_t mx_tokenizer_vocab(const MxTokenizer *tokenizer);
 int32_t mx_tokenizer_bos(const MxTokenizer *tokenizer);
 int32_t mx_tokenizer_eos(const MxTokenizer *tokenizer);
+int32_t mx_tokenizer_pad(const MxTokenizer *tokenizer);
+/* mx_tokenizer_canon — (*out)[id], for all ids, the number of the class of tokens that count as the
+ * same: their texts differ only in case, accents, forms of characters and surrounding spaces.
+ * Numbers ascend from 0 in the order of ids. Source: Engram (2026) 2.2; MaxText layers/engram.py
+ * (CompressedTokenizer) @e591f30c. */
+bool mx_tokenizer_canon(MxArena *arena, const MxTokenizer *tokenizer, const int32_t **out,
+                        MxError *err);
 /* mx_tokenizer_identify — the hash of mx_tokenizer_hash, without opening the tokenizer. Errors:
  * those of files in mx_tokenizer_open. */
 bool mx_tokenizer_identify(const char *type, const char *path, uint64_t *out, MxError *err);

@@ -345,6 +345,20 @@ static void note_quants(CkptConversion *conversion, const MxTree *model) {
     }
 }
 
+/* Stacks that layers with n-gram memories divide are neither made here nor taken apart. */
+static bool check_divided(const Maker *p, bool splits) {
+    const CkptSurvey *s = &p->conversion->from.survey;
+    bool has_memories = s->is_divided;
+    for (int i = 0; i < s->n && !has_memories; i++)
+        has_memories = s->entries[i].tree && strstr(s->entries[i].tree, "/engram/");
+    bool restacks = splits || p->how->scan >= 0 || p->how->scan_axis >= 0;
+    bool stacks = s->is_divided || p->conversion->form.is_scanned;
+    return !has_memories || !restacks || !stacks ||
+           mx_fail(p->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = p->conversion->from.ref.ref},
+                   "layers with n-gram memories divide its stacks, which is not available yet "
+                   "here; a run reads and writes layers in stacks and one by one");
+}
+
 bool ckpt_conversion_make(MxArena *arena, const CkptFile *from, const MxConvert *how,
                           CkptConversion *out, MxError *err) {
     Maker p = {.arena = arena, .how = how, .conversion = out, .err = err};
@@ -353,6 +367,7 @@ bool ckpt_conversion_make(MxArena *arena, const CkptFile *from, const MxConvert 
     if (!check_contents(&p) || !find_adapters(&p) || (merges && !check_contents(&p))) return false;
     choose_form(&p);
     bool splits = merges || how->quantized || must_split(&p);
+    if (!check_divided(&p, splits)) return false;
     if (!ckpt_leaves(arena, &out->from.survey, splits, &out->leaves, &out->pieces,
                      &out->n_random_left, err) ||
         (merges && !ckpt_lora_match(arena, &out->lora, &out->leaves, &out->merges, err)))

@@ -114,6 +114,7 @@ typedef struct CkptSurvey {
     bool is_sure; /* the parameters were recognized */
     bool is_linen, has_values;
     bool is_scanned;
+    bool is_divided; /* stacks are divided by layers with n-gram memories */
     int scan_axis;
     CkptEntry *entries; /* in the order of the arrays */
     int n;

@@ -120,6 +120,7 @@ static bool take_entries(CkptSurvey *s, MxError *err) {
     bool ok = true;
     for (int i = 0; i < s->n; i++) {
         CkptEntry *e = &s->entries[i];
+        if (e->tree && strstr(e->tree, MX_STACK_RECALL)) s->is_scanned = s->is_divided = true;
         if (!tells(e)) continue;
         CkptGroup *g = &s->groups[e->group];
         if (e->spot.where == CKPT_LAYER) {

@@ -90,6 +90,10 @@ static bool has_mixed_streams(const ConfigLoad *load) {
     return has_streams(load) && !load->config->enable_mhc_lite;
 }
 
+static bool has_recall(const ConfigLoad *load) {
+    return load->config->n_recall > 0;
+}
+
 static const Test
     several_devices = {has_devices, "it acts on several devices, here is one"},
     micro_batches = {has_sums, "it acts on several devices where a step has several micro-batches"},
@@ -97,6 +101,7 @@ static const Test
     streams = {has_streams, "it acts where mhc_expansion_rate is above 1"},
     mixed_streams = {has_mixed_streams,
                      "it acts where mhc_expansion_rate is above 1 and enable_mhc_lite is false"},
+    recall = {has_recall, "it acts where engram_layers names layers"},
     preset = {has_preset, "it acts where model_name is a preset's"},
     other_rules = {has_other_rules, "it acts where logical_axis_rules are given"},
     own_share = {has_share, "it acts where there is evaluation, and of training data: "

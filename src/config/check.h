@@ -21,6 +21,7 @@ MxKey config_culprit(const ConfigLoad *load, MxKey a, MxKey b);
 void config_check_run(ConfigLoad *load, const MxConfig *config);
 void config_check_batch(ConfigLoad *load, const MxConfig *config);
 void config_check_model(ConfigLoad *load, const MxConfig *config);
+void config_check_recall(ConfigLoad *load, const MxConfig *config);
 void config_check_vision(ConfigLoad *load, const MxConfig *config);
 void config_check_data(ConfigLoad *load, const MxConfig *config);
 

@@ -1,5 +1,7 @@
 /* derive.c — values that are derived from others. Source: MaxText types.py (derived values, in its
  * order) @e591f30c; run_name is our own (no date, so that a restart resumes). */
+#include <mx/family.h>
+
 #include "room.h"
 
 #include <math.h>
@@ -279,12 +281,24 @@ static void derive_data_sharding(ConfigLoad *load, MxConfig *c) {
     c->data_sharding = list;
 }
 
+/* What is no number is told of later. */
+static void derive_recall(ConfigLoad *load, MxConfig *c) {
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    const MxYaml *list = c->engram_layers;
+    if (!family || !family->has_streams || list->kind != MX_YAML_LIST) return;
+    int64_t *layers = mx_new_n(load->arena, int64_t, list->n);
+    for (int i = 0; i < list->n; i++)
+        if (list->item[i]->kind == MX_YAML_INT) layers[c->n_recall++] = list->item[i]->integer;
+    c->recall_layers = layers;
+}
+
 void config_derive(ConfigLoad *load) {
     MxConfig *c = load->config;
     derive_names(load, c);
     derive_remat(c);
     derive_schedule(load, c);
     derive_sizes(c);
+    derive_recall(load, c);
     derive_devices(load, c);
     derive_batches(load, c);
     derive_lengths(load, c);

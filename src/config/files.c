@@ -10,7 +10,7 @@
 enum { MOST_PARENTS = 16 };
 
 /* MaxText's models for which configs/models has no preset yet. */
-static const char models_later[] = "deepseek-custom deepseek4-284b deepseek4-tiny";
+static const char models_later[] = "deepseek4-284b deepseek4-tiny";
 
 /* Folders in which configs stand, strongest first. */
 enum { CONFIG_DIRS = 2 };

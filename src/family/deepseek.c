@@ -18,7 +18,8 @@
 
 enum { SPARSE, DENSE };
 
-/* MaxText's own pattern of adapted modules says "moe_stack" where its trees have "moe_layers". */
+/* MaxText's own pattern of adapted modules says "moe_stack" where its trees have "moe_layers", and
+ * knows no stacks that layers with memories divide. */
 const MxFamily family_deepseek = {
     .decoder_block = "deepseek",
     .specs = {[SPARSE] = {.block = {DEEPSEEK_ATTENTION,
@@ -42,8 +43,8 @@ const MxFamily family_deepseek = {
     .has_streams = true,
     .keys = FAMILY_MOE_KEYS " first_num_dense_layers shared_experts routed_scaling_factor "
                             "routed_bias_update_rate n_routing_groups topk_routing_group "
-                            "mlp_activations_limit mhc_expansion_rate",
-    .lora_modules = "decoder/(dense_layers|moe_layers)/.*(self_attention/"
+                            "mlp_activations_limit mhc_expansion_rate engram_layers",
+    .lora_modules = "decoder/(dense_layers|moe_layers)[_0-9a-z]*/.*(self_attention/"
                     "(query|wq_a|wq_b|wkv_a|wkv_b|out)|(mlp|shared_experts)/(wi_0|wi_1|wo))",
     .hf[0] = {.model_type = "deepseek_v2",
               .architecture = "DeepseekV2ForCausalLM",

@@ -93,8 +93,21 @@ static MxStack stack_in_run(MxArena *arena, const char *prefix, const char *axis
     return stack;
 }
 
+static MxStack stack_in_piece(MxArena *arena, const char *prefix, MxStacking how, int layer,
+                              int n_layers, const char *tail) {
+    if (how.divides == MX_DIVIDE_ALONE)
+        return (MxStack){.path = mx_arena_printf(arena, "%s%s" MX_STACK_RECALL "%d/%s", prefix,
+                                                 how.outer, how.first, tail)};
+    const char *name = mx_arena_printf(arena, "%s_%d_%d", how.outer, how.first, how.last);
+    return (MxStack){.path = mx_arena_printf(arena, "%s%s/%s", prefix, name, tail),
+                     .axis = name,
+                     .index = layer,
+                     .count = n_layers};
+}
+
 MxStack mx_stack_of(MxArena *arena, const char *prefix, const char *axis, MxStacking how, int layer,
                     int n_layers, const char *tail) {
+    if (how.divides) return stack_in_piece(arena, prefix, how, layer, n_layers, tail);
     if (!how.period)
         return (MxStack){.path = mx_arena_printf(arena, "%s%s/%s", prefix, how.outer, tail),
                          .axis = axis,
@@ -171,18 +184,43 @@ int mx_layer_giver(const MxLayers *layers, int layer) {
     return -1;
 }
 
+int mx_layer_recall(const MxLayers *layers, int layer) {
+    for (int i = 0; i < layers->keys.n_recall; i++)
+        if (layers->keys.recall[i] == layer) return i;
+    return -1;
+}
+
+/* A stack of layers `begin` to end - 1, as those divide it. Source: MaxText layers/nnx_decoders.py
+ * (_init_scanned_deepseek_engram) @e591f30c. */
+static void divide(const MxLayers *layers, int layer, int begin, int end, MxLayerPlace *place) {
+    int first = layer, last = layer;
+    bool is_alone = mx_layer_recall(layers, layer) >= 0;
+    while (!is_alone && first > begin && mx_layer_recall(layers, first - 1) < 0) first--;
+    while (!is_alone && last < end - 1 && mx_layer_recall(layers, last + 1) < 0) last++;
+    place->how.divides = is_alone ? MX_DIVIDE_ALONE : MX_DIVIDE_PIECE;
+    place->how.first = first;
+    place->how.last = last;
+    place->layer = layer - first;
+    place->n = last - first + 1;
+}
+
 MxLayerPlace mx_layer_place(const MxLayers *layers, int layer) {
     int later = layer - layers->n_first, n = layers->n - layers->n_first;
     int a_name = mx_family_a_name(layers->family);
-    if (later < 0)
-        return (MxLayerPlace){
-            .how = {.outer = layers->family->first_layers}, .layer = layer, .n = layers->n_first};
-    return (MxLayerPlace){.how = mx_family_stacking(layers->family, layers->period),
+    MxLayerPlace place = {.how = mx_family_stacking(layers->family, layers->period),
                           .layer = later / a_name,
                           .n = n / a_name};
+    if (later < 0)
+        place = (MxLayerPlace){
+            .how = {.outer = layers->family->first_layers}, .layer = layer, .n = layers->n_first};
+    place.number = place.layer;
+    if (layers->keys.n_recall)
+        divide(layers, layer, later < 0 ? 0 : layers->n_first,
+               later < 0 ? layers->n_first : layers->n, &place);
+    return place;
 }
 
 const char *mx_layer_name(MxArena *arena, const MxLayers *layers, int layer) {
     MxLayerPlace place = mx_layer_place(layers, layer);
-    return mx_arena_printf(arena, "decoder/%s_%d", place.how.outer, place.layer);
+    return mx_arena_printf(arena, "decoder/%s_%d", place.how.outer, place.number);
 }

@@ -31,7 +31,7 @@ MxValue model_attend(const Pass *p, const Spec *spec, const MxValue qkv[3], MxVa
 
 MxValue model_convolve(const Pass *p, MxValue x, MxValue w, MxDeltaAttr attr, int cache) {
     if (!p->caches) return mx_conv(p->t, x, w, p->segments_BT, attr);
-    return mx_cache_conv(p->t, model_keep(p, cache, x), w, p->place);
+    return mx_cache_conv(p->t, model_keep(p, cache, x), w, p->place, attr);
 }
 
 MxValue model_remember(const Pass *p, const MxValue qkv[3], const MxValue decay_beta[2],
@@ -44,11 +44,22 @@ MxValue model_remember(const Pass *p, const MxValue qkv[3], const MxValue decay_
     return memory < 0 ? memory : memory + 1;
 }
 
-static int list_caches(const MxModel *model, const Layer *layer,
-                       MxModelCache out[MODEL_MOST_CACHES]) {
+static int list_mixer_caches(const MxModel *model, const Layer *layer,
+                             MxModelCache out[MODEL_MOST_CACHES]) {
     const Spec *spec = &model->specs[layer->spec];
     const Block *mixer = layer->block[0].block;
     return mixer->caches ? mixer->caches(model->config, spec, out) : 0;
+}
+
+static int list_caches(const MxModel *model, const Layer *layer,
+                       MxModelCache out[MODEL_MOST_CACHES]) {
+    int n = list_mixer_caches(model, layer, out);
+    return n + model_recall_caches(model, layer->recall, out + n);
+}
+
+int model_count_mixer_caches(const MxModel *model, const Layer *layer) {
+    MxModelCache own[MODEL_MOST_CACHES];
+    return list_mixer_caches(model, layer, own);
 }
 
 int model_count_caches(const MxModel *model, const Layer *layer) {
@@ -56,7 +67,7 @@ int model_count_caches(const MxModel *model, const Layer *layer) {
     return list_caches(model, layer, own);
 }
 
-/* Every layer's first block is the one that looks at other tokens. */
+/* Every layer's first block, and its memories, look at other tokens. */
 bool mx_model_caches(MxArena *arena, const MxModel *model, const MxModelCache **out, int *n,
                      MxError *err) {
     MxModelCache *all = mx_new_n(arena, MxModelCache, MODEL_MOST_CACHES * model->n_layers + 1);

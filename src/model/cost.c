@@ -3,6 +3,8 @@
 
 #include "internal.h"
 
+#include <math.h>
+
 /* What the blocks of a layer's kind cost together. */
 static BlockFlops layer_flops(const MxConfig *c, const MxLayerSpec *spec, double rows,
                               double length, double n_layers) {
@@ -32,6 +34,9 @@ static void forward_flops(const MxConfig *c, double rows, double length, BlockFl
         layers->attention += some.attention;
     }
     layers->weights += model_input_flops(c, rows * length, all.n);
+    BlockFlops recall = model_recall_flops(c, rows * length);
+    layers->weights += recall.weights * c->n_recall;
+    layers->attention += recall.attention * c->n_recall;
     all.n_first = 0;
     *ahead =
         layer_flops(c, mx_layer_spec(&all, all.n - 1), rows, length, (double)c->mtp_num_layers);
@@ -58,7 +63,7 @@ double mx_model_width(const MxConfig *c) {
             double width = model_block(row->kind)->width(c, &family->specs[s], row);
             if (width > widest) widest = width;
         }
-    return widest;
+    return fmax(widest, model_recall_width(c));
 }
 
 enum { FORWARD_AND_BACKWARD = 3 };

@@ -65,6 +65,10 @@ MxValue model_drop(const Pass *p, MxValue x) {
 
 static MxValue layer(const Pass *p, const Layer *l, MxValue x_BTD) {
     p->t->scope = l->scope;
+    if (l->recall)
+        x_BTD =
+            constrain_stream(p, model_recall(p, l->recall, x_BTD, p->model->specs[l->spec].epsilon,
+                                             model_count_mixer_caches(p->model, l)));
     x_BTD = through_blocks(p, l, x_BTD);
     x_BTD = model_add_own_input(p, &p->model->specs[l->spec], &l->input, x_BTD);
     if (l->scalar >= 0) x_BTD = constrain_stream(p, model_times(p, x_BTD, l->scalar));
@@ -77,6 +81,7 @@ static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxMod
     Pass p = {.t = t,
               .model = model,
               .params = params,
+              .tokens_BT = in.tokens,
               .segments_BT = in.segments,
               .positions_BT = in.positions,
               .images_BT = sees_itself ? in.images->index : MX_NONE,

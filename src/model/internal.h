@@ -47,7 +47,8 @@ typedef struct NormForm {
 } NormForm;
 extern const NormForm model_norms[]; /* [MxNormKind] */
 
-typedef struct Hyper Hyper; /* what reads and writes a stream of several rows a token */
+typedef struct Hyper Hyper;   /* what reads and writes a stream of several rows a token */
+typedef struct Recall Recall; /* n-gram memories of a layer */
 
 typedef struct BlockLeaves {
     const Block *block;
@@ -76,6 +77,7 @@ typedef struct Layer {
     int spec;  /* of the model's */
     int giver; /* the layer whose keys and values it takes, -1 = none */
     Input input;
+    const Recall *recall; /* NULL = it has none */
     int n_blocks;
     BlockLeaves block[MX_LAYER_BLOCKS];
     int scalar; /* -1 = none */
@@ -113,7 +115,8 @@ struct MxModel {
     int n_layers;
     Ahead *ahead;
     int n_ahead;
-    int *routers; /* parameters */
+    MxNgrams *ngrams; /* [engram_layers] */
+    int *routers;     /* parameters */
     int n_routers;
     MxHeads *heads;
     int n_heads;
@@ -148,7 +151,7 @@ typedef struct Pass {
     MxTrace *t;
     const MxModel *model;
     const MxValue *params;
-    MxValue segments_BT, positions_BT;
+    MxValue tokens_BT, segments_BT, positions_BT;
     MxValue images_BT; /* MxModelImages.index, whose tokens see each other; MX_NONE = none do */
     MxCachePlace place;
     const int *caches; /* variables of this layer's; NULL = there are none */
@@ -303,8 +306,9 @@ MxValue model_keep(const Pass *p, int cache, MxValue rows);
 MxValue model_convolve(const Pass *p, MxValue x, MxValue w, MxDeltaAttr attr, int cache);
 MxValue model_remember(const Pass *p, const MxValue qkv[3], const MxValue decay_beta[2],
                        MxDeltaAttr attr, int cache);
-/* model_count_caches — of a layer. */
+/* model_count_caches — of a layer; model_count_mixer_caches — without those of its memories. */
 int model_count_caches(const MxModel *model, const Layer *layer);
+int model_count_mixer_caches(const MxModel *model, const Layer *layer);
 
 /* ---- units of branches (glu.c), of any width */
 
@@ -346,6 +350,21 @@ MxValue model_spread(const Pass *p, MxValue x_BTD);
 MxValue model_gather(const Pass *p, MxValue x_BTSD);
 Streams model_read_streams(const Pass *p, const Hyper *hyper, MxValue x_BTSD, double epsilon);
 MxValue model_write_streams(const Pass *p, const Streams *s, MxValue x_BTSD, MxValue y_BTD);
+
+/* ---- n-gram memories (recall.c) */
+
+/* model_plan_recall — the tables of all layers. Errors: they have too many rows. model_add_recall —
+ * the parameters of the `which`-th of those layers; NULL, of -1. model_recall — x [B, T, S, D] and
+ * what is remembered of its n-grams. first_cache: of the layer's caches the first that
+ * is not its mixer's. model_recall_caches — what is kept; returns how much. model_recall_flops — of
+ * a layer's forward pass. model_recall_width — of a token's widest value. */
+bool model_plan_recall(MxArena *arena, MxModel *model, MxError *err);
+const Recall *model_add_recall(const Place *place, const MxModel *model, int which);
+MxValue model_recall(const Pass *p, const Recall *recall, MxValue x_BTSD, double epsilon,
+                     int first_cache);
+int model_recall_caches(const MxModel *model, const Recall *recall, MxModelCache *out);
+BlockFlops model_recall_flops(const MxConfig *config, double tokens);
+double model_recall_width(const MxConfig *config);
 
 /* ---- what configs make of specs (spec.c, rope.c) */
 

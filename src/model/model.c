@@ -61,6 +61,7 @@ bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError
     for (int i = 0; i < model->family->n_specs; i++)
         if (!model_read_spec(arena, config, &model->family->specs[i], &model->specs[i], err))
             return false;
+    if (!model_plan_recall(arena, model, err)) return false;
     model_add_params(arena, model);
     if (config->enable_lora && !model_add_adapters(arena, model, err)) return false;
     *out = model;

@@ -143,6 +143,7 @@ static void add_layers(MxArena *arena, MxModel *model, const MxLayers *layers) {
         int spec = (int)(mx_layer_spec(layers, i) - model->family->specs);
         add_layer(&p, model, spec, &model->layers[i]);
         model->layers[i].giver = mx_layer_giver(layers, i);
+        model->layers[i].recall = model_add_recall(&p, model, mx_layer_recall(layers, i));
     }
 }
 

@@ -173,7 +173,9 @@ MxLayers mx_model_layers(const MxConfig *config) {
                         .moe_step = config->interleave_moe_layer_step,
                         .cycle = config->inhomogeneous_layer_cycle_interval,
                         .n_experts = config->num_experts,
-                        .n_takers = config->num_kv_shared_layers};
+                        .n_takers = config->num_kv_shared_layers,
+                        .recall = config->recall_layers,
+                        .n_recall = config->n_recall};
     return mx_layers(mx_family_find(config->decoder_block), keys);
 }
 

@@ -23,7 +23,9 @@ MxValue mx_cache_write(MxTrace *t, MxValue cache, MxValue rows, MxCachePlace pla
 static bool cache_write_infer(MxInfer *infer) {
     MxShape cache = infer->in[0].shape, rows = infer->in[1].shape;
     infer->out[0] = infer->in[0];
-    if (!ops_is_real(infer, 0) || !ops_is(infer, 1, infer->in[0].dtype, cache.rank)) return false;
+    bool are_ids = infer->in[0].dtype == MX_I32;
+    if (!are_ids && !ops_is_real(infer, 0)) return false;
+    if (!ops_is(infer, 1, infer->in[0].dtype, cache.rank)) return false;
     if (cache.rank < 2 || cache.dim[1] < 1) return mx_infer_fail(infer, "a cache is [S, C, ..]");
     for (int d = 2; d < cache.rank; d++)
         if (cache.dim[d] != rows.dim[d])
@@ -134,9 +136,9 @@ const MxOp op_cache_attention = {
 
 /* ---- convolution */
 
-MxValue mx_cache_conv(MxTrace *t, MxValue cache, MxValue w, MxCachePlace place) {
+MxValue mx_cache_conv(MxTrace *t, MxValue cache, MxValue w, MxCachePlace place, MxDeltaAttr attr) {
     const MxValue in[] = {cache, w, place.positions, place.sequences};
-    return mx_trace_node(t, &op_cache_conv, in, MX_COUNT(in), NULL);
+    return mx_trace_node(t, &op_cache_conv, in, MX_COUNT(in), &attr);
 }
 
 static bool cache_conv_infer(MxInfer *infer) {
@@ -160,10 +162,12 @@ static double cache_conv_flops(const MxType *in, const MxType *out, const void *
 const MxOp op_cache_conv = {
     .name = "cache_conv",
     .arity = 4,
+    .attr_bytes = sizeof(MxDeltaAttr),
     .infer = cache_conv_infer,
     .partition = cache_conv_cut,
     .flops = cache_conv_flops,
-    .doc = "y[t, d] = sum_j w[j, d] x[t + 1 - W + j, d] of x in a cache",
+    .print = ops_print_carries,
+    .doc = "y[t, d] = sum_j w[j, d] x[t - (W - 1 - j) A, d] of x in a cache",
 };
 
 /* ---- the gated delta rule */

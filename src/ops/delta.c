@@ -6,8 +6,10 @@
 
 /* ---- convolution */
 
-static void carries_print(MxText *text, const void *attr) {
-    mx_text_add(text, "%s", ((const MxDeltaAttr *)attr)->carries ? "carries" : "by segment");
+void ops_print_carries(MxText *text, const void *attr) {
+    const MxDeltaAttr *a = attr;
+    mx_text_add(text, "%s", a->carries ? "carries" : "by segment");
+    if (a->apart > 1) mx_text_add(text, " %lld apart", (long long)a->apart);
 }
 
 MxValue mx_conv(MxTrace *t, MxValue x, MxValue w, MxValue segments, MxDeltaAttr attr) {
@@ -20,6 +22,8 @@ static bool check_conv(MxInfer *infer) {
         return false;
     if (x.rank != 3 || w.dim[1] != x.dim[2] || w.dim[0] < 1)
         return mx_infer_fail(infer, "x must be [B, T, D] and w [W, D]");
+    if (((const MxDeltaAttr *)infer->attr)->apart < 0)
+        return mx_infer_fail(infer, "taps must be apart by 0 or more");
     if (s.dim[0] == x.dim[0] && s.dim[1] == x.dim[1]) return true;
     return mx_infer_fail(infer, "segments must be [B, T]");
 }
@@ -59,8 +63,8 @@ const MxOp op_conv = {
     .vjp = conv_vjp,
     .partition = cut_conv,
     .flops = conv_flops,
-    .print = carries_print,
-    .doc = "y[t, d] = sum_j w[j, d] x[t + 1 - W + j, d] within a segment",
+    .print = ops_print_carries,
+    .doc = "y[t, d] = sum_j w[j, d] x[t - (W - 1 - j) A, d] within a segment",
 };
 
 static bool conv_grad_infer(MxInfer *infer) {
@@ -81,7 +85,7 @@ const MxOp op_conv_grad = {
     .infer = conv_grad_infer,
     .partition = cut_conv,
     .flops = conv_grad_flops,
-    .print = carries_print,
+    .print = ops_print_carries,
     .doc = "dx, dw (f32) from x, w, segments, dy",
 };
 
@@ -207,7 +211,7 @@ const MxOp op_delta = {
     .vjp = delta_vjp,
     .partition = cut_delta,
     .flops = delta_flops,
-    .print = carries_print,
+    .print = ops_print_carries,
     .doc = "the gated delta rule: S = exp(decay) S + k (beta (v - S k)), o = S q",
 };
 
@@ -228,6 +232,6 @@ const MxOp op_delta_grad = {
     .infer = delta_grad_infer,
     .partition = cut_delta,
     .flops = delta_grad_flops,
-    .print = carries_print,
+    .print = ops_print_carries,
     .doc = "dq, dk, dv, ddecay, dbeta from q, k, v, decay, beta, segments, do",
 };

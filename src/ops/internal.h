@@ -22,8 +22,9 @@ double ops_dot_flops(const MxType *in, const MxType *out, const void *attr);
 void ops_print_dot(MxText *text, const void *attr);
 /* ops_is_chosen — whether input i is what was chosen of keys [B, S, ..] for queries [B, T, ..]. */
 bool ops_is_chosen(const MxInfer *infer, int i, int queries, int keys);
-/* ops_print_attention — an MxAttentionAttr. */
+/* ops_print_attention — an MxAttentionAttr. ops_print_carries — an MxDeltaAttr. */
 void ops_print_attention(MxText *text, const void *attr);
+void ops_print_carries(MxText *text, const void *attr);
 
 /* ops_check_logits — checks inputs of ops that make logits: h, w, targets (2) and `last`, integers
  * for every token; attributes start with an MxXentAttr. ops_logits_flops — what the logits cost. */

@@ -43,9 +43,11 @@ MxValue mx_rmsnorm(MxTrace *t, MxValue x, MxValue scale, double eps) {
 
 static bool check(MxInfer *infer) {
     MxShape x = infer->in[0].shape, scale = infer->in[1].shape;
-    if (!ops_is_real(infer, 0) || !ops_is(infer, 1, MX_F32, 1)) return false;
-    if (x.rank && x.dim[x.rank - 1] == scale.dim[0]) return true;
-    return mx_infer_fail(infer, "scale must have the last dim of x");
+    if (!ops_is_real(infer, 0) || !ops_is(infer, 1, MX_F32, -1)) return false;
+    int lead = x.rank - scale.rank;
+    bool fits = (scale.rank == 1 || scale.rank == 2) && lead >= 0;
+    for (int d = 0; fits && d < scale.rank; d++) fits = scale.dim[d] == x.dim[lead + d];
+    return fits || mx_infer_fail(infer, "scale must have the last dim of x, or the last two");
 }
 
 static MxType rows_of(MxType x) {
@@ -74,9 +76,15 @@ static void rmsnorm_print(MxText *text, const void *attr) {
     mx_text_add(text, "eps %g", ((const MxRmsnormAttr *)attr)->eps);
 }
 
+/* Rows that have a scale of their own are cut with their scales. */
+static void cut_scales(MxFactors *f) {
+    if (f->in[1].shape.rank == 2) f->in_dim[1][0] = f->in_dim[0][f->in[0].shape.rank - 2];
+}
+
 static void rmsnorm_cut(MxFactors *f) {
     int rows = f->in[0].shape.rank - 1;
     ops_cut_lead(f, rows, 1);
+    cut_scales(f);
     for (int d = 0; d < rows; d++) f->out_dim[0][d] = f->out_dim[1][d] = f->in_dim[0][d];
 }
 
@@ -111,6 +119,8 @@ static void rmsnorm_grad_cut(MxFactors *f) {
     enum { X = 1 << 0, RSTD = 1 << 2, DY = 1 << 3 };
     int rows = f->in[0].shape.rank - 1;
     ops_cut_lead(f, rows, X | RSTD | DY);
+    cut_scales(f);
+    f->out_dim[1][0] = f->in_dim[1][0];
     for (int d = 0; d < rows; d++) f->out_dim[0][d] = f->in_dim[0][d];
 }
 

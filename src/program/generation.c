@@ -157,8 +157,8 @@ static bool declare_caches(MxTrainState *s, MxError *err) {
         shape.dim[0] = s->generation.rows;
         shape.dim[1] = slots_of(&s->generation, &cache[i]);
         memcpy(shape.dim + 2, cache[i].row.dim, sizeof shape.dim - 2 * sizeof *shape.dim);
-        s->caches[i] = program_add_var(s, "cache", cache[i].name,
-                                       (MxType){cache[i].is_memory ? MX_F32 : dtype, shape});
+        MxDtype of_cache = cache[i].is_memory ? MX_F32 : cache[i].are_ids ? MX_I32 : dtype;
+        s->caches[i] = program_add_var(s, "cache", cache[i].name, (MxType){of_cache, shape});
     }
     return true;
 }

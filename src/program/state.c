@@ -168,7 +168,9 @@ bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **
 }
 
 bool program_open(MxTrainState *s, MxTrainState **out, MxError *err) {
-    if (!describe_state(s, err) || !mx_train_check_ranks(&s->mesh, s->comm, err)) return false;
+    if (!describe_state(s, err) || !mx_train_check_ranks(&s->mesh, s->comm, err) ||
+        !mx_train_read_tokens(s->arena, s->model, s->config, err))
+        return false;
     if (!mx_run_open(s->arena, s->device, &s->local, s->entries, s->n_entries,
                      remat_policy(s->config), &s->run, err))
         return false;

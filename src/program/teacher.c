@@ -18,7 +18,8 @@ Teacher *teacher_of(const MxTrainState *s) {
 /* Evaluation measures the student alone. */
 static bool declare(MxTrainState *s, MxError *err) {
     Teacher *own = teacher_of(s);
-    if (!mx_model_new(s->arena, s->config->teacher, &own->model, err))
+    if (!mx_model_new(s->arena, s->config->teacher, &own->model, err) ||
+        (!s->is_planned && !mx_train_read_tokens(s->arena, own->model, s->config, err)))
         return mx_context(err, "the teacher");
     if (!program_is_training(s)) return true;
     own->vars = program_declare_tree(s, "teacher", mx_model_params(own->model));

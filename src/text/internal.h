@@ -249,7 +249,7 @@ typedef struct TextSpm {
 struct MxTokenizer {
     const char *type;
     uint64_t hash;
-    int32_t vocab, bos, eos;
+    int32_t vocab, bos, eos, pad;
     TextAddedSet raw, normal; /* looked for before and behind normalizers … */
     TextAddedSet unsought;    /* … or never */
     const bool *is_special;   /* [vocab] */

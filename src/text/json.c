@@ -62,7 +62,7 @@ static bool read_all_added(TextNode top, MxTokenizer *tokenizer) {
     return true;
 }
 
-/* ---- which tokens are bos and eos */
+/* ---- which tokens are bos, eos and padding */
 
 static int32_t find_token(const MxTokenizer *tokenizer, TextSpan text) {
     for (int32_t id = tokenizer->vocab; id-- > 0;)
@@ -81,6 +81,15 @@ static bool read_token(TextNode top, const char *key, const MxTokenizer *tokeniz
     if (!text.data || *out >= 0) return true;
     *out = find_token(tokenizer, text);
     return *out >= 0 || text_node_fail(node, "\"%s\" is no token of tokenizer.json", text.data);
+}
+
+/* The token that fills up rows, which a model may lack. */
+static void read_pad(TextNode top, MxTokenizer *tokenizer) {
+    const MxJson *json = text_node_get(top, "pad_token").json;
+    if (json && !strcmp(mx_json_kind(json), "an object")) json = mx_json_get(json, "content");
+    const char *text = json ? mx_json_string(json) : NULL;
+    if (text && tokenizer->pad < 0)
+        tokenizer->pad = find_token(tokenizer, (TextSpan){text, strlen(text)});
 }
 
 /* A number, or of a list the first one. */
@@ -107,6 +116,7 @@ static bool read_special(MxArena *arena, const char *dir, MxTokenizer *tokenizer
         if (!mx_file_read(arena, path, (size_t)1 << 28, &bytes, err) ||
             !text_node_parse(arena, path, bytes, &top, err))
             return false;
+        if (is_text) read_pad(top, tokenizer);
         if (!is_text) {
             read_token_id(top, "bos_token_id", tokenizer, &tokenizer->bos);
             read_token_id(top, "eos_token_id", tokenizer, &tokenizer->eos);

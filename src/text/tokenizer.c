@@ -189,7 +189,7 @@ void text_finish(MxArena *arena, MxTokenizer *tokenizer) {
 
 MxTokenizer *text_tokenizer_new(MxArena *arena) {
     MxTokenizer *out = mx_new(arena, MxTokenizer);
-    *out = (MxTokenizer){.bos = -1, .eos = -1, .joint = "", .pool = pool_new(arena)};
+    *out = (MxTokenizer){.bos = -1, .eos = -1, .pad = -1, .joint = "", .pool = pool_new(arena)};
     text_added_init(&out->raw, arena);
     text_added_init(&out->normal, arena);
     text_added_init(&out->unsought, arena);
@@ -238,6 +238,12 @@ static bool is_in(MxArena *arena, const char *dir, int type) {
     bool is = !types[type].first || fgetc(file) == types[type].first;
     fclose(file);
     return is;
+}
+
+const char *mx_tokenizer_find(MxArena *arena, const char *path) {
+    const char *shared = mx_path_join(arena, mx_share_dir(arena), path);
+    bool is_here = *path == '/' || mx_file_exists(path) || mx_dir_exists(path);
+    return !is_here && (mx_file_exists(shared) || mx_dir_exists(shared)) ? shared : path;
 }
 
 const char *mx_tokenizer_guess(const char *path) {
@@ -335,6 +341,9 @@ int32_t mx_tokenizer_bos(const MxTokenizer *tokenizer) {
 }
 int32_t mx_tokenizer_eos(const MxTokenizer *tokenizer) {
     return tokenizer->eos;
+}
+int32_t mx_tokenizer_pad(const MxTokenizer *tokenizer) {
+    return tokenizer->pad;
 }
 uint64_t mx_tokenizer_hash(const MxTokenizer *tokenizer) {
     return tokenizer->hash;

@@ -20,20 +20,11 @@ static bool find_beside(MxArena *arena, const MxConfig *c, MxCkptTokenizer *out,
     return true;
 }
 
-static bool is_there(const char *path) {
-    return mx_file_exists(path) || mx_dir_exists(path);
-}
-
-/* A path is looked for as given, then below the program's share folder, as data is. */
-static const char *find_named(MxArena *arena, const char *path) {
-    const char *shared = mx_path_join(arena, mx_share_dir(arena), path);
-    return *path != '/' && !is_there(path) && is_there(shared) ? shared : path;
-}
-
 static bool find_path(MxArena *arena, const MxConfig *c, const char **out, MxError *err) {
     MxCkptTokenizer beside = {.path = ""};
     bool wants_path = strcmp(c->tokenizer_type, "byte") != 0;
-    *out = c->tokenizer_path && *c->tokenizer_path ? find_named(arena, c->tokenizer_path) : "";
+    *out =
+        c->tokenizer_path && *c->tokenizer_path ? mx_tokenizer_find(arena, c->tokenizer_path) : "";
     if (**out || !wants_path) return true;
     if (!find_beside(arena, c, &beside, err)) return false;
     *out = beside.path;

@@ -87,12 +87,13 @@ static void ref_cache_attention(const Reference *r) {
 static void ref_cache_conv(const Reference *r) {
     MxShape x = r->in_type[0].shape, out = r->out_type[0].shape;
     int64_t taps = r->in_type[1].shape.dim[0], D = x.dim[2];
+    int64_t apart = ((const MxDeltaAttr *)r->attr)->apart;
     for (int64_t i = 0; i < element_count(r->out_type[0]); i++) {
         int64_t d = i % D, token = i / D, position = (int64_t)r->in[2][token];
         int64_t sequence = (int64_t)r->in[3][token / out.dim[1]];
         r->out[0][i] = 0;
         for (int64_t j = 0; j < taps; j++) {
-            int64_t from = position - (taps - 1 - j);
+            int64_t from = position - (taps - 1 - j) * (apart ? apart : 1);
             if (from >= 0)
                 r->out[0][i] +=
                     r->in[1][j * D + d] * r->in[0][(sequence * x.dim[1] + from % x.dim[1]) * D + d];
@@ -153,13 +154,14 @@ const OpTest test_cache_write = {
     CASES(
         {"rows", NULL, "x3,7,2,5 x3,4,2,5 i3,4:positions100 i3:positions3", NULL, 0},
         {"some left out, slots used again", NULL, "x3,7,5 x3,9,5 i3,9:none30 i3:positions3", NULL, 0},
+        {"ids", NULL, "i3,7:ids99 i3,4:ids99 i3,4:positions100 i3:positions3", NULL, 0},
         {"one position of all", NULL, "x5,3 x5,1 i5,1:value8 i5:positions5", NULL, 0},
         {"one sequence of many", NULL, "x5,6,3 x1,4,3 i1,4:positions9 i1:value3", NULL, 0},
         {"large", NULL, "x4,300,2,64 x4,200,2,64 i4,200:positions1000 i4:positions4", NULL, 0},
         {NULL, NULL, "b2,5,4,6 b2,3,4,6 i2,3 i2:positions2", "b2,5,4,6", 0},
         {NULL, NULL, "f8,5,8,4 f8,3,8,4 i8,3:none9 i8:positions8", NULL, CASE_RANKS}),
     WRONG(
-        {NULL, "i2,5,4 i2,3,4 i2,3 i2", "input 0 must be float32 or bfloat16"},
+        {NULL, "d2,5,4 d2,3,4 i2,3 i2", "input 0 must be float32 or bfloat16"},
         {NULL, "f2,5,4 b2,3,4 i2,3 i2", "input 1 must be float32 of rank 3"},
         {NULL, "f2,5,4 f2,3,5 i2,3 i2", "rows must be those of the cache"},
         {NULL, "f2 f2 i2,3 i2", "a cache is [S, C, ..]"},
@@ -229,19 +231,20 @@ const OpTest test_cache_attention = {
 
 const OpTest test_cache_conv = {
     CASES(
-        {"four taps", NULL, "x2,12,7 f4,7 i2,5:positions100 i2:positions2", NULL, 0},
-        {"slots used again, many channels", NULL, "x3,9,301 f3,301 i3,4:positions100 i3:positions3", NULL, 0},
-        {"padding", NULL, "x2,12,7 f4,7 i2,5:none12 i2:positions2", NULL, 0},
-        {"a token of the last sequence", NULL, "x4,4,33 f4,33 i1,1:value2 i1:value3", NULL, 0},
-        {NULL, NULL, "b2,9,3 f4,3 i2,5 i2", "b2,5,3", 0},
-        {NULL, NULL, "f8,8,16 f4,16 i8,4:positions99 i8:positions8", NULL, CASE_RANKS}),
+        {"four taps", ATTR(MxDeltaAttr, .carries = true), "x2,12,7 f4,7 i2,5:positions100 i2:positions2", NULL, 0},
+        {"slots used again, many channels", ATTR(MxDeltaAttr, .carries = true), "x3,9,301 f3,301 i3,4:positions100 i3:positions3", NULL, 0},
+        {"three apart", ATTR(MxDeltaAttr, .carries = true, .apart = 3), "x2,19,7 f4,7 i2,5:positions100 i2:positions2", NULL, 0},
+        {"padding", ATTR(MxDeltaAttr, .carries = true), "x2,12,7 f4,7 i2,5:none12 i2:positions2", NULL, 0},
+        {"a token of the last sequence", ATTR(MxDeltaAttr, .carries = true), "x4,4,33 f4,33 i1,1:value2 i1:value3", NULL, 0},
+        {NULL, ATTR(MxDeltaAttr, .carries = true), "b2,9,3 f4,3 i2,5 i2", "b2,5,3", 0},
+        {NULL, ATTR(MxDeltaAttr, .carries = true), "f8,8,16 f4,16 i8,4:positions99 i8:positions8", NULL, CASE_RANKS}),
     WRONG(
-        {NULL, "f2,5,3 f4,2 i2,5 i2", "a cache must be [S, C, D] and w [W, D]"},
-        {NULL, "f2,0,3 f4,3 i2,5 i2", "a cache must be [S, C, D] and w [W, D]"},
-        {NULL, "f5,3 f4,3 i2,5 i2", "a cache must be [S, C, D] and w [W, D]"},
-        {NULL, "f2,5,3 b4,3 i2,5 i2", "input 1 must be float32 of rank 2"},
-        {NULL, "f2,5,3 f4,3 i2,5 i3", "positions must be [B, T], sequences [B]"},
-        {NULL, "i2,5,3 f4,3 i2,5 i2", "input 0 must be float32 or bfloat16"}),
+        {ATTR(MxDeltaAttr, .carries = true), "f2,5,3 f4,2 i2,5 i2", "a cache must be [S, C, D] and w [W, D]"},
+        {ATTR(MxDeltaAttr, .carries = true), "f2,0,3 f4,3 i2,5 i2", "a cache must be [S, C, D] and w [W, D]"},
+        {ATTR(MxDeltaAttr, .carries = true), "f5,3 f4,3 i2,5 i2", "a cache must be [S, C, D] and w [W, D]"},
+        {ATTR(MxDeltaAttr, .carries = true), "f2,5,3 b4,3 i2,5 i2", "input 1 must be float32 of rank 2"},
+        {ATTR(MxDeltaAttr, .carries = true), "f2,5,3 f4,3 i2,5 i3", "positions must be [B, T], sequences [B]"},
+        {ATTR(MxDeltaAttr, .carries = true), "i2,5,3 f4,3 i2,5 i2", "input 0 must be float32 or bfloat16"}),
     .reference = ref_cache_conv,
 };
 

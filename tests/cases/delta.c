@@ -10,13 +10,14 @@ static bool carries(const Reference *r) {
 static void ref_conv(const Reference *r) {
     MxShape x = r->in_type[0].shape;
     int64_t T = x.dim[1], D = x.dim[2], W = r->in_type[1].shape.dim[0];
+    int64_t said = ((const MxDeltaAttr *)r->attr)->apart, apart = said ? said : 1;
     for (int64_t row = 0; row < x.dim[0]; row++)
         for (int64_t t = 0; t < T; t++)
             for (int64_t d = 0; d < D; d++) {
                 const double *s = r->in[2] + row * T;
                 double sum = 0;
                 for (int64_t j = 0; j < W; j++) {
-                    int64_t from = t + 1 - W + j;
+                    int64_t from = t - (W - 1 - j) * apart;
                     if (from < 0 || (!carries(r) && s[from] != s[t])) continue;
                     sum += r->in[1][j * D + d] * r->in[0][(row * T + from) * D + d];
                 }
@@ -76,12 +77,15 @@ const OpTest test_conv = {
         {"four taps, segments", ATTR(MxDeltaAttr, .carries = false), "x2,19,7 f4,7 i2,19:segments6", NULL, 0},
         {"two taps, many channels", ATTR(MxDeltaAttr, .carries = false), "x3,33,301 f2,301 i3,33:segments20", NULL, 0},
         {"four taps, carried on", ATTR(MxDeltaAttr, .carries = true), "x2,19,7 f4,7 i2,19:segments6", NULL, 0},
+        {"four taps, three apart", ATTR(MxDeltaAttr, .apart = 3), "x2,19,7 f4,7 i2,19:segments12", NULL, 0},
+        {"two taps far apart, carried on", ATTR(MxDeltaAttr, .carries = true, .apart = 5), "x3,33,301 f2,301 i3,33:segments20", NULL, 0},
         {"one tap", ATTR(MxDeltaAttr, .carries = false), "x1,5,3 f1,3 i1,5:segments9", NULL, 0},
         {"more taps than tokens", ATTR(MxDeltaAttr, .carries = false), "x2,3,5 f6,5 i2,3:segments9", NULL, 0},
         {NULL, ATTR(MxDeltaAttr, .carries = false), "b2,5,3 f4,3 i2,5", "b2,5,3", 0},
         {NULL, ATTR(MxDeltaAttr, .carries = false), "f8,4,16 f4,16 i8,4:segments3", NULL, CASE_RANKS}),
     WRONG(
         {ATTR(MxDeltaAttr, .carries = false), "f2,5,3 f4,2 i2,5", "x must be [B, T, D] and w [W, D]"},
+        {ATTR(MxDeltaAttr, .apart = -1), "f2,5,3 f4,3 i2,5", "taps must be apart by 0 or more"},
         {ATTR(MxDeltaAttr, .carries = false), "f5,3 f4,3 i2,5", "x must be [B, T, D] and w [W, D]"},
         {ATTR(MxDeltaAttr, .carries = false), "f2,5,3 f4,3 i2,4", "segments must be [B, T]"},
         {ATTR(MxDeltaAttr, .carries = false), "f2,5,3 b4,3 i2,5", "input 1 must be float32 of rank 2"},

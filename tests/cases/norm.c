@@ -14,7 +14,8 @@ static void ref_center(const Reference *r) {
 }
 
 static void ref_rmsnorm(const Reference *r) {
-    int64_t width = element_count(r->in_type[1]);
+    int64_t width = r->in_type[0].shape.dim[r->in_type[0].shape.rank - 1];
+    int64_t scales = element_count(r->in_type[1]) / width;
     double eps = ((const MxRmsnormAttr *)r->attr)->eps;
     for (int64_t row = 0; row < element_count(r->out_type[1]); row++) {
         const double *x = r->in[0] + row * width;
@@ -22,7 +23,8 @@ static void ref_rmsnorm(const Reference *r) {
         for (int64_t i = 0; i < width; i++) squares += x[i] * x[i];
         double rstd = 1 / sqrt(squares / (double)width + eps);
         r->out[1][row] = rstd;
-        for (int64_t i = 0; i < width; i++) r->out[0][row * width + i] = x[i] * rstd * r->in[1][i];
+        const double *scale = r->in[1] + row % scales * width;
+        for (int64_t i = 0; i < width; i++) r->out[0][row * width + i] = x[i] * rstd * scale[i];
     }
 }
 
@@ -45,14 +47,17 @@ const OpTest test_rmsnorm = {
         {"one row", ATTR(MxRmsnormAttr, 1e-5), "x37:normal3 f37", NULL, 0},
         {"rows", ATTR(MxRmsnormAttr, 1e-5), "x2,7,65:normal3 f65", NULL, 0},
         {"large", ATTR(MxRmsnormAttr, 1e-5), "x3,170,131:normal3 f131", NULL, 0},
+        {"three scales", ATTR(MxRmsnormAttr, 1e-5), "x2,7,3,65:normal3 f3,65", NULL, 0},
+        {"many rows of five scales", ATTR(MxRmsnormAttr, 1e-5), "x3,170,5,33:normal3 f5,33", NULL, 0},
         {NULL, ATTR(MxRmsnormAttr, .eps = 1e-5), "b2,3,4 f4", "b2,3,4 f2,3", 0},
         {NULL, ATTR(MxRmsnormAttr, .eps = 1e-5), "f4 f4", "f4 f", 0},
-        {NULL, ATTR(MxRmsnormAttr, 1e-5), "f8,4,16 f16", NULL, CASE_RANKS}),
+        {NULL, ATTR(MxRmsnormAttr, 1e-5), "f8,4,16 f16", NULL, CASE_RANKS},
+        {"four scales", ATTR(MxRmsnormAttr, 1e-5), "f8,4,16 f4,16", NULL, CASE_RANKS}),
     WRONG(
         {ATTR(MxRmsnormAttr, .eps = 1e-5), "f2,3 f2", "scale must have the last dim of x"},
         {ATTR(MxRmsnormAttr, .eps = 1e-5), "f f1", "scale must have the last dim of x"},
-        {ATTR(MxRmsnormAttr, .eps = 1e-5), "f2,3 b3", "input 1 must be float32 of rank 1"},
-        {ATTR(MxRmsnormAttr, .eps = 1e-5), "f2,3 f1,3", "input 1 must be float32 of rank 1"},
+        {ATTR(MxRmsnormAttr, .eps = 1e-5), "f2,3 b3", "input 1 must be float32"},
+        {ATTR(MxRmsnormAttr, .eps = 1e-5), "f2,3 f1,3", "scale must have the last dim of x, or the last two"},
         {ATTR(MxRmsnormAttr, .eps = 1e-5), "i2,3 f3", "input 0 must be float32 or bfloat16"}),
     .reference = ref_rmsnorm,
     .flows = 1 << 0 | 1 << 1,

@@ -50,6 +50,12 @@ static const struct {
                    "mhc_expansion_rate=3 sinkhorn_iterations=4"},
     {"deepseek with permuted streams", "deepseek",
      FAMILY_LATENT "first_num_dense_layers=3 mhc_expansion_rate=3 enable_mhc_lite=true"},
+    {"deepseek with n-gram memories", "deepseek",
+     FAMILY_LATENT "first_num_dense_layers=1 base_moe_mlp_dim=24 shared_experts=1 "
+                   "mhc_expansion_rate=2 sinkhorn_iterations=3 engram_layers=[2,0] "
+                   "engram_num_heads=2 engram_head_dim=6 engram_vocab_bases=[11,23] "
+                   "engram_kernel_size=3 tokenizer_type=huggingface "
+                   "tokenizer_path=tests/golden/hf/tokenizers/qwen"},
 };
 
 /* family_models — how many small models there are. family_model — the name of one, NULL = its

@@ -78,6 +78,34 @@ START_TEST(runs_are_stacked_inside) {
 }
 END_TEST
 
+/* Layers 1, 4 and 5 have n-gram memories; the first two of seven are dense. */
+static const struct {
+    int layer;
+    const char *name, *path;
+    int index, count;
+} divided[] = {
+    {0, "decoder/dense_layers_0", "decoder/dense_layers_0_0/wo", 0, 1},
+    {1, "decoder/dense_layers_1", "decoder/dense_layers_engram_1/wo", 0, 0},
+    {2, "decoder/moe_layers_0", "decoder/moe_layers_2_3/wo", 0, 2},
+    {3, "decoder/moe_layers_1", "decoder/moe_layers_2_3/wo", 1, 2},
+    {4, "decoder/moe_layers_2", "decoder/moe_layers_engram_4/wo", 0, 0},
+    {5, "decoder/moe_layers_3", "decoder/moe_layers_engram_5/wo", 0, 0},
+    {6, "decoder/moe_layers_4", "decoder/moe_layers_6_6/wo", 0, 1},
+};
+
+START_TEST(memories_divide_stacks) {
+    static const int64_t recall[] = {4, 1, 5};
+    MxLayerKeys keys = {.n = 7, .n_dense = 2, .recall = recall, .n_recall = 3};
+    MxLayers layers = mx_layers(mx_family_find("deepseek"), keys);
+    MxLayerPlace p = mx_layer_place(&layers, divided[_i].layer);
+    MxStack s = mx_stack_of(&arena, "decoder/", p.how.outer, p.how, p.layer, p.n, "wo");
+    ck_assert_str_eq(mx_layer_name(&arena, &layers, divided[_i].layer), divided[_i].name);
+    ck_assert_str_eq(s.path, divided[_i].path);
+    ck_assert_int_eq(s.index, divided[_i].index);
+    ck_assert_int_eq(s.count, divided[_i].count);
+}
+END_TEST
+
 START_TEST(layers_are_stacked) {
     const MxFamily *family = mx_family_find(stacked[_i].family);
     MxStacking how = mx_family_stacking(family, family->period);
@@ -150,6 +178,7 @@ int main(void) {
     TCase *tcase = tcase_create("family");
     tcase_add_checked_fixture(tcase, NULL, tear_down);
     tcase_add_test(tcase, rows_are_whole);
+    tcase_add_loop_test(tcase, memories_divide_stacks, 0, MX_COUNT(divided));
     tcase_add_loop_test(tcase, layers_are_stacked, 0, MX_COUNT(stacked));
     tcase_add_test(tcase, runs_are_stacked_inside);
     tcase_add_loop_test(tcase, first_layers_are_a_stack, 0, MX_COUNT(first));

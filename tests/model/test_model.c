@@ -230,7 +230,7 @@ END_TEST
 #define LATENT "decoder_block=deepseek", "attention_type=mla"
 
 static const struct {
-    const char *overrides[4], *message;
+    const char *overrides[5], *message;
 } refusals[] = {
     {{"decoder_block=mixtral", "mlp_activations=['silu']"},
      "mlp_activations: not available yet for experts: only [ACTIVATION, linear]"},
@@ -279,13 +279,30 @@ static const struct {
      "quantization: not available yet with mhc_expansion_rate above 1"},
     {{LATENT, "mhc_expansion_rate=9", "enable_mhc_lite=true"},
      "mhc_expansion_rate: 9 rows have too many permutations (enable_mhc_lite); wants at most 8"},
+    {{LATENT, "engram_layers=[0]", "engram_vocab_bases=[7, 7]"},
+     "layers with n-gram memories (engram_layers) write a stream of several rows a token; wants "
+     "mhc_expansion_rate above 1, found 1"},
+    {{LATENT, "mhc_expansion_rate=2", "engram_layers=3"},
+     "engram_layers: wants a list of layers, found 3"},
+    {{LATENT, "mhc_expansion_rate=2", "base_num_decoder_layers=4", "engram_layers=[4]"},
+     "engram_layers: wants layers from 0 to 3, found 4"},
+    {{LATENT, "mhc_expansion_rate=2", "engram_layers=[1, 0, 1]"},
+     "engram_layers: has layer 1 twice"},
+    {{LATENT, "mhc_expansion_rate=2", "engram_layers=[1]"},
+     "engram_vocab_bases has 0 entries, wants 2: one for each length from 2 to "
+     "engram_max_ngram_size 3"},
+    {{LATENT, "mhc_expansion_rate=2", "engram_layers=[1]", "engram_vocab_bases=[7, 0]"},
+     "engram_vocab_bases: wants rows of a table from 1 to 1073741824, found 0"},
+    {{LATENT, "mhc_expansion_rate=2", "engram_layers=[1]",
+      "engram_vocab_bases=[1073741824, 1073741824]"},
+     "engram_vocab_bases: the tables of a layer have 17179870732 rows; wants at most 2147483647"},
     {{LATENT, "use_qk_norm=true"}, "use_qk_norm: latent attention has none; wants false"},
 };
 
 START_TEST(what_cannot_be_is_refused) {
     MxModel *model;
     int n = 0;
-    while (n < 4 && refusals[_i].overrides[n]) n++;
+    while (n < 5 && refusals[_i].overrides[n]) n++;
     ck_assert(!open_model(refusals[_i].overrides, n, &model));
     ck_assert_msg(strstr(err.text.data, refusals[_i].message), "%s", err.text.data);
 }

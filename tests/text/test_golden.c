@@ -5,6 +5,7 @@
 #include "common/goldens.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -68,6 +69,24 @@ static const struct {
     {"t5", "tokenizer.json", "huggingface", "expected.jsonl", "decode.jsonl"},
     {"t5", "tokenizer.model", "sentencepiece", "expected_spm.jsonl", NULL},
 };
+
+/* Folders with canon.txt: the padding token's id, then the number of each token. */
+static const char *const canons[] = {"qwen", "llama3", "gemma", "gpt2"};
+
+START_TEST(tokens_count_as_one) {
+    const char *dir = mx_arena_printf(&arena, GOLDENS_HERE "/hf/tokenizers/%s", canons[_i]);
+    MxTokenizer *tokenizer = text_opened("huggingface", dir);
+    const int32_t *canon;
+    MxBytes bytes;
+    ck_assert_msg(mx_tokenizer_canon(&arena, tokenizer, &canon, &err), "%s", err.text.data);
+    ck_assert(mx_file_read(&arena, mx_path_join(&arena, dir, "canon.txt"), 1 << 20, &bytes, &err));
+    char *at = (char *)bytes.data;
+    ck_assert_int_eq(mx_tokenizer_pad(tokenizer), strtol(at, &at, 10));
+    for (int32_t id = 0; id < mx_tokenizer_vocab(tokenizer); id++)
+        ck_assert_msg(canon[id] == strtol(at, &at, 10), "%s: token %d", canons[_i], id);
+    ck_assert_str_eq(at, "\n");
+}
+END_TEST
 
 static bool falls_back; /* of the tokenizer that is tested */
 
@@ -199,6 +218,7 @@ Suite *text_golden_suite(void) {
     tcase_set_timeout(tests, 120);
     tcase_add_checked_fixture(tests, NULL, text_tear_down);
     tcase_add_loop_test(tests, golden, 0, MX_COUNT(cases));
+    tcase_add_loop_test(tests, tokens_count_as_one, 0, MX_COUNT(canons));
     tcase_add_test(tests, special_tokens);
     tcase_add_test(tests, long_words);
     suite_add_tcase(suite, tests);

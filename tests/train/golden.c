@@ -270,7 +270,9 @@ GoldenProgram *golden_program(MxArena *arena, const MxConfig *config, bool round
     MxDevice *device;
     MxTrace t;
     *g = (GoldenProgram){.arena = arena, .vars.arena = arena, .rounds_table = rounds_table};
-    ck_assert_msg(mx_model_new(arena, config, &g->model, &err), "%s", err.text.data);
+    ck_assert_msg(mx_model_new(arena, config, &g->model, &err) &&
+                      mx_train_read_tokens(arena, g->model, config, &err),
+                  "%s", err.text.data);
     declare(g, config);
     MxGraph *entries[ENTRIES];
     entries[LOGITS] = trace_logits(g, &t);

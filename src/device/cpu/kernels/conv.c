@@ -8,10 +8,14 @@ enum { CHANNELS = 128 /* that a thread takes at a time */ };
 typedef struct Conv {
     const MxKernelCall *call;
     const int32_t *segments;
-    int64_t rows, time, width, taps;
+    int64_t rows, time, width, taps, apart;
     MxDtype dtype;
     bool carries;
 } Conv;
+
+static int64_t apart_of(const MxKernelCall *call) {
+    return cpu_max(1, ((const MxDeltaAttr *)call->attr)->apart);
+}
 
 static Conv conv_of(const MxKernelCall *call) {
     MxShape x = call->in_type[0].shape;
@@ -21,8 +25,14 @@ static Conv conv_of(const MxKernelCall *call) {
                   .time = x.dim[1],
                   .width = x.dim[2],
                   .taps = call->in_type[1].shape.dim[0],
+                  .apart = apart_of(call),
                   .dtype = call->in_type[0].dtype,
                   .carries = ((const MxDeltaAttr *)call->attr)->carries};
+}
+
+/* How far back a tap looks. */
+static int64_t behind(const Conv *c, int64_t tap) {
+    return (c->taps - 1 - tap) * c->apart;
 }
 
 /* n weights of a tap from channel `at` on, rounded to x's dtype. */
@@ -54,7 +64,7 @@ static void gather(const Conv *c, int from, int to, const int64_t begin_end[2]) 
             int64_t place = (row * c->time + t) * c->width + at;
             memset(sum, 0, sizeof sum);
             for (int64_t tap = 0; tap < c->taps; tap++) {
-                int64_t before = (from ? -1 : 1) * (c->taps - 1 - tap);
+                int64_t before = (from ? -1 : 1) * behind(c, tap);
                 if (!is_near(c, row, t, before)) continue;
                 const float *x =
                     cpu_read(c->call->in[from], c->dtype, place - before * c->width, n, x_block);
@@ -87,7 +97,7 @@ static void cached_channels(const void *context, int64_t begin, int64_t end, int
     for (int64_t i = 0; i < c->rows * c->time; i++) {
         memset(sum, 0, sizeof sum);
         for (int64_t tap = 0; tap < c->taps; tap++) {
-            int64_t from = positions[i] - (c->taps - 1 - tap);
+            int64_t from = positions[i] - behind(c, tap);
             if (from < 0 || positions[i] < 0) continue;
             int64_t row = sequences[i / c->time] * slots + from % slots;
             const float *x = cpu_read(c->call->in[0], c->dtype, row * c->width + begin, n, x_block);
@@ -104,6 +114,7 @@ static void cache_conv_run(const MxDevice *device, const MxKernelCall *call) {
               .time = piece.dim[1],
               .width = call->in_type[0].shape.dim[2],
               .taps = call->in_type[1].shape.dim[0],
+              .apart = apart_of(call),
               .dtype = call->in_type[0].dtype};
     if (call->out[0]) cpu_for(device, c.width, CHANNELS, cached_channels, &c);
 }
@@ -116,7 +127,7 @@ enum { DY = 3 };
 
 static void sum_tap(const Conv *c, int64_t tap, int64_t at, int64_t n) {
     float sum[CHANNELS] = {0}, x_block[CHANNELS], y_block[CHANNELS];
-    int64_t before = c->taps - 1 - tap;
+    int64_t before = behind(c, tap);
     for (int64_t row = 0; row < c->rows; row++)
         for (int64_t t = 0; t < c->time; t++) {
             if (!is_near(c, row, t, before)) continue;

@@ -10,9 +10,10 @@ enum { MOST_PARTIALS = 64 };
 typedef struct Norm {
     const MxKernelCall *call;
     int64_t rows, width, piece;
+    int64_t scales; /* that rows have in turn */
     MxDtype dtype;
-    float *scale;   /* [width], rounded to x's dtype */
-    float *partial; /* [pieces, width] */
+    float *scale;   /* [scales, width], rounded to x's dtype */
+    float *partial; /* [pieces, scales, width] */
     float *block;   /* [workers, blocks of width] */
 } Norm;
 
@@ -50,18 +51,36 @@ static Norm norm_of(const MxKernelCall *call) {
     Norm norm = {.call = call, .dtype = call->in_type[0].dtype};
     norm.width = shape.dim[shape.rank - 1];
     norm.rows = norm.width ? mx_shape_count(shape) / norm.width : 0;
+    norm.scales = 1;
     norm.piece = cpu_max(1, CPU_PIECE / cpu_max(1, norm.width));
     norm.piece = cpu_max(norm.piece, cpu_pieces(norm.rows, MOST_PARTIALS));
     return norm;
 }
 
+static Norm scaled_norm_of(const MxKernelCall *call) {
+    Norm norm = norm_of(call);
+    MxShape scale = call->in_type[1].shape;
+    if (scale.rank == 2) norm.scales = scale.dim[0];
+    return norm;
+}
+
 static void round_scale(const Norm *norm) {
     const float *scale = norm->call->in[1];
-    for (int64_t i = 0; i < norm->width; i++) norm->scale[i] = rounded(scale[i], norm->dtype);
+    for (int64_t i = 0; i < norm->scales * norm->width; i++)
+        norm->scale[i] = rounded(scale[i], norm->dtype);
 }
 
 static size_t row_bytes(const Norm *norm) {
     return cpu_padded((size_t)norm->width * sizeof(float));
+}
+
+static size_t scale_bytes(const Norm *norm) {
+    return cpu_padded((size_t)(norm->scales * norm->width) * sizeof(float));
+}
+
+/* Where the scale of a row begins. */
+static int64_t scale_at(const Norm *norm, int64_t row) {
+    return row % norm->scales * norm->width;
 }
 
 /* ---- forward */
@@ -76,24 +95,25 @@ static void norm_rows(const void *context, int64_t begin, int64_t end, int worke
     for (int64_t row = begin; row < end; row++) {
         const float *x = cpu_read(call->in[0], norm->dtype, row * n, n, block);
         float *y = cpu_place(call->out[0], norm->dtype, row * n, y_block);
+        const float *scale = norm->scale + scale_at(norm, row);
         float mean = sum_of_squares(n, x) / (float)n;
         float rstd = 1.0f / sqrtf(mean + (float)eps);
         if (rstds) rstds[row] = rstd;
         if (!call->out[0]) continue;
-        (norm->dtype == MX_BF16 ? scale_row_bf16 : scale_row)(n, x, rstd, norm->scale, y);
+        (norm->dtype == MX_BF16 ? scale_row_bf16 : scale_row)(n, x, rstd, scale, y);
         cpu_write(y, n, call->out[0], norm->dtype, row * n);
     }
 }
 
 static size_t rmsnorm_scratch(const MxDevice *device, const MxKernelCall *call) {
-    Norm norm = norm_of(call);
-    return row_bytes(&norm) * (size_t)(1 + 2 * device->n_threads);
+    Norm norm = scaled_norm_of(call);
+    return scale_bytes(&norm) + row_bytes(&norm) * (size_t)(2 * device->n_threads);
 }
 
 static void rmsnorm_run(const MxDevice *device, const MxKernelCall *call) {
-    Norm norm = norm_of(call);
+    Norm norm = scaled_norm_of(call);
     void *scratch = call->scratch;
-    norm.scale = cpu_carve(&scratch, row_bytes(&norm));
+    norm.scale = cpu_carve(&scratch, scale_bytes(&norm));
     norm.block = scratch;
     round_scale(&norm);
     cpu_for(device, norm.rows, norm.piece, norm_rows, &norm);
@@ -111,10 +131,9 @@ static float mean_product(int64_t n, const float *x, const float *dy, const floa
     return sum / (float)n;
 }
 
-static void grad_row(const Norm *norm, const float *const x_dy[2], float rstd, float *dx,
+static void grad_row(int64_t n, const float *const x_dy_scale[3], float rstd, float *dx,
                      float *dscale) {
-    const float *x = x_dy[0], *dy = x_dy[1], *scale = norm->scale;
-    int64_t n = norm->width;
+    const float *x = x_dy_scale[0], *dy = x_dy_scale[1], *scale = x_dy_scale[2];
     float mean = mean_product(n, x, dy, scale) * rstd;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -130,15 +149,18 @@ static void grad_rows(const void *context, int64_t begin, int64_t end, int worke
     int64_t n = norm->width;
     size_t stride = row_bytes(norm) / sizeof(float);
     float *block = norm->block + 3 * stride * (size_t)worker;
-    float *partial = norm->partial + stride * (size_t)(begin / norm->piece);
-    memset(partial, 0, row_bytes(norm));
+    size_t partial_bytes = scale_bytes(norm);
+    float *partial = norm->partial + partial_bytes / sizeof(float) * (size_t)(begin / norm->piece);
+    memset(partial, 0, partial_bytes);
     const float *rstd = call->in[2];
     for (int64_t row = begin; row < end; row++) {
-        const float *x_dy[] = {cpu_read(call->in[0], norm->dtype, row * n, n, block),
-                               cpu_read(call->in[3], norm->dtype, row * n, n, block + stride)};
+        int64_t at = scale_at(norm, row);
+        const float *x_dy_scale[] = {cpu_read(call->in[0], norm->dtype, row * n, n, block),
+                                     cpu_read(call->in[3], norm->dtype, row * n, n, block + stride),
+                                     norm->scale + at};
         bool adds = call->accumulate & 1 && call->out[0];
         float *dx = cpu_place(adds ? NULL : call->out[0], norm->dtype, row * n, block + 2 * stride);
-        grad_row(norm, x_dy, rstd[row], dx, partial);
+        grad_row(n, x_dy_scale, rstd[row], dx, partial + at);
         if (adds)
             cpu_add_to(dx, n, call->out[0], norm->dtype, row * n);
         else
@@ -147,27 +169,28 @@ static void grad_rows(const void *context, int64_t begin, int64_t end, int worke
 }
 
 static size_t rmsnorm_grad_scratch(const MxDevice *device, const MxKernelCall *call) {
-    Norm norm = norm_of(call);
-    int64_t rows = 1 + 3 * device->n_threads + cpu_max(1, cpu_pieces(norm.rows, norm.piece));
-    return row_bytes(&norm) * (size_t)rows;
+    Norm norm = scaled_norm_of(call);
+    int64_t scales = 1 + cpu_max(1, cpu_pieces(norm.rows, norm.piece));
+    return scale_bytes(&norm) * (size_t)scales + row_bytes(&norm) * (size_t)(3 * device->n_threads);
 }
 
 static void rmsnorm_grad_run(const MxDevice *device, const MxKernelCall *call) {
-    Norm norm = norm_of(call);
+    Norm norm = scaled_norm_of(call);
+    int64_t n = norm.scales * norm.width;
     void *scratch = call->scratch;
-    norm.scale = cpu_carve(&scratch, row_bytes(&norm));
+    norm.scale = cpu_carve(&scratch, scale_bytes(&norm));
     norm.block = cpu_carve(&scratch, row_bytes(&norm) * (size_t)(3 * device->n_threads));
     norm.partial = scratch;
     round_scale(&norm);
-    memset(norm.partial, 0, row_bytes(&norm));
+    memset(norm.partial, 0, scale_bytes(&norm));
     cpu_for(device, norm.rows, norm.piece, grad_rows, &norm);
     float *dscale = call->out[1];
     if (!dscale) return;
     for (int64_t i = 1; i < cpu_pieces(norm.rows, norm.piece); i++)
-        cpu_add_to(norm.partial + (size_t)i * (row_bytes(&norm) / sizeof(float)), norm.width,
-                   norm.partial, MX_F32, 0);
-    if (!(call->accumulate & 2)) memset(dscale, 0, (size_t)norm.width * sizeof(float));
-    cpu_add_to(norm.partial, norm.width, dscale, MX_F32, 0);
+        cpu_add_to(norm.partial + (size_t)i * (scale_bytes(&norm) / sizeof(float)), n, norm.partial,
+                   MX_F32, 0);
+    if (!(call->accumulate & 2)) memset(dscale, 0, (size_t)n * sizeof(float));
+    cpu_add_to(norm.partial, n, dscale, MX_F32, 0);
 }
 
 const MxKernel cpu_rmsnorm_grad = {.scratch = rmsnorm_grad_scratch, .run = rmsnorm_grad_run};
