@@ -2,7 +2,8 @@
 
     PYTHONPATH=MAXTEXT/src python golden_families.py FOLDER llama2.h5 [NAME..]
 
-in an environment with MaxText's libraries; MAXTEXT is a checkout of e591f30c. Batches are those of llama2.h5, modulo
+in an environment with MaxText's libraries and a folder with MaxText's base.yml and, for tokenizers, a link to our tests; MAXTEXT is a
+checkout of e591f30c. Batches are those of llama2.h5, modulo
 the vocabulary; layout and meaning are those of the other files.
 
 Parameters are MaxText's own initialisation, leaves that begin as a constant with noise of 0.1. Logits and loss are those of
@@ -22,7 +23,8 @@ from flax.linen import partitioning
 
 from maxtext.common.goodput import create_goodput_recorder
 from maxtext.configs import pyconfig
-from maxtext.layers import mhc
+from maxtext.layers import engram, mhc
+from maxtext.models import deepseek
 from maxtext.trainers.pre_train import train
 from maxtext.utils import sharding, train_utils
 
@@ -104,6 +106,17 @@ class Constant:
 
 
 mhc.get_permutation_matrices = Constant
+
+
+class ConstantHash(engram.NgramHashMapping):
+    """The same of the arrays by which n-grams are hashed."""
+
+    def __init__(self, *args, **kwargs):
+        with jax.ensure_compile_time_eval():
+            super().__init__(*args, **kwargs)
+
+
+deepseek.NgramHashMapping = ConstantHash
 
 
 def configure(name, keys):
