@@ -1,6 +1,6 @@
 #!/bin/sh
 # check.sh MAKE FOLDER — makes the package here and again from a copy of the sources elsewhere, with other modes, another time zone,
-# another language and no cache of compiled files, and compares the two; asks lintian; unpacks it and runs the programs from there.
+# another language and no cache of compiled files, and compares the two; asks lintian; unpacks it and runs the programs from there; installs it in a fresh system (fresh.sh).
 # Run from the top folder.
 set -u
 make=$1 out=$2
@@ -55,5 +55,11 @@ for tool in mxtrain mxconvert mxcompare mxdecode mxrun; do
     is "$tool has a manual page" "$(zcat "$unpacked/usr/share/man/man1/$tool.1.gz" | sed -n 's/^\(\.TH\) \([^ ]*\) .*/\1 \2/p')" ".TH $tool"
 done
 is 'configs are found' "$("$unpacked/usr/bin/mxtrain" --plan recipes/sft.yml 2>&1 | grep -c '^plan')" 1
+
+# ---- a fresh system
+
+cd "$here" || exit 1
+packaging/fresh.sh "$deb" | tee "$work/fresh"
+is 'a fresh system' "$(sed -n 's/^[0-9]* passed, \([0-9]*\) failed$/\1/p' "$work/fresh" | grep -v '^0$')" ''
 
 finish
