@@ -74,7 +74,7 @@ words() {
 losses() { grep -o '"learning/loss": *[-+.e0-9]*\|"step": *[0-9]*' "$1/x/metrics.jsonl"; }
 
 local_runs() {
-    keys="ici_data_parallelism=2 steps=40 checkpoint_period=4"
+    keys="ici_data_parallelism=2 steps=160 checkpoint_period=8"
     # shellcheck disable=SC2086
     {
         is 'a run that nobody disturbs' "$(exit_of "$work/whole" -n 2 --restart 2 $keys)" 0
@@ -82,8 +82,10 @@ local_runs() {
         (started "$work/killed" -n 2 --restart 2 $keys) &
     }
     run=$!
+    await $run "$work/killed/log" 'completed step: 1,'
+    victim=$(rank_of 1 "$work/killed")
     await $run "$work/killed/log" 'Saved a checkpoint at step 8'
-    kill -9 "$(rank_of 1 "$work/killed")" || tail -n 5 "$work/killed/log"
+    kill -9 "$victim" || tail -n 5 "$work/killed/log"
     wait $run
     is 'a rank that was killed' "$?" 0
     is 'is told' "$(said "$work/killed" '^mxrun: exit code [0-9]*; starting again from the checkpoint of step [0-9]* on 2 of 2 ranks$')" 1
@@ -119,7 +121,7 @@ slow_rank() {
     run=$!
     await $run "$work/slow/log" 'completed step: 4,'
     slow=$(rank_of 1 "$work/slow")
-    for _ in $(seq 1 400); do
+    for _ in $(seq 1 2000); do
         kill -STOP "$slow" && sleep 0.06 && kill -CONT "$slow" && sleep 0.02 || break
         grep -q 'is slow' "$work/slow/log" && break
     done
