@@ -108,16 +108,19 @@ static void narrow_blocks(const void *context, int64_t begin, int64_t end, int w
     int64_t n_blocks = cpu_pieces(p->part, MX_FEW_BLOCK);
     for (int64_t i = begin; i < end; i++) {
         float x[MX_FEW_BLOCK] = {0};
+        MxBf16 unwanted[MX_FEW_BLOCK];
         int64_t part = i / n_blocks, block = i % n_blocks, at = block * MX_FEW_BLOCK;
         int64_t n = cpu_min(MX_FEW_BLOCK, p->part - at); /* with those that are missing, as 0 */
         int64_t has = cpu_max(0, cpu_min(n, elements_of(p, part) - at));
-        uint8_t *row = s->codes + part * s->bytes;
+        uint8_t *row = s->codes ? s->codes + part * s->bytes : NULL, *spare = (uint8_t *)unwanted;
         move(p, part, at, has, s->x, x, true);
         if (s->wire == MX_WIRE_INT8) {
-            float scale = to_int8(x, n, (int8_t *)row + at);
-            memcpy(scales_of(row, p->part) + block * (int64_t)sizeof scale, &scale, sizeof scale);
+            float scale = to_int8(x, n, (int8_t *)(row ? row + at : spare));
+            if (row)
+                memcpy(scales_of(row, p->part) + block * (int64_t)sizeof scale, &scale,
+                       sizeof scale);
         } else {
-            to_bf16(x, n, row + at * (int64_t)sizeof(MxBf16));
+            to_bf16(x, n, row ? row + at * (int64_t)sizeof(MxBf16) : spare);
         }
         if (s->lost) move(p, part, at, has, s->lost, x, false);
     }
@@ -139,8 +142,7 @@ static void to_few_run(const MxDevice *device, const MxKernelCall *call) {
                    .lost = call->out[1],
                    .codes = call->out[0],
                    .bytes = call->out_type[0].shape.dim[1]};
-    if (!s.codes) return;
-    clear_ends(&s);
+    if (s.codes) clear_ends(&s);
     cpu_for(device, s.parts.n * cpu_pieces(s.parts.part, MX_FEW_BLOCK), CPU_PIECE / MX_FEW_BLOCK,
             narrow_blocks, &s);
 }
