@@ -174,7 +174,7 @@ typedef struct MxSpeak {
     const char *tokenizer_dir; /* the tokenizer's folder; NULL = there is none */
     const MxChat *chat;        /* for conversations; NULL = no template */
     const char *logits;        /* instead of replies: an HDF5 file that receives, for prompt i,
-                                  prompts/<i>/ids and prompts/<i>/logits f32 [ids, vocab]; NULL = none */
+                                  prompts/<i>/ids, prompts/<i>/logits f32 [ids, vocab]; or NULL */
     MxWeights weights;
     const char **stops; /* [n_stops] see MxGenerate */
     int n_stops;

@@ -4,6 +4,7 @@
 #define MX_OPS_LAYERS_H
 
 #include <mx/graph.h>
+#include <mx/ops_ngrams.h>
 
 /* ---- routing to experts. X experts, C choices of a token. */
 
@@ -317,41 +318,9 @@ enum { MX_DELTA_CHUNK = 64 }; /* tokens that are processed together */
 MxValue mx_delta(MxTrace *t, const MxValue qkv[3], const MxValue decay_beta[2], MxValue segments,
                  MxDeltaAttr attr);
 
-/* ---- n-grams, which name rows of tables */
-
-/* How n-grams of 2 to `longest` tokens become ids, several of each length: those of a head. */
-typedef struct MxNgrams {
-    int longest, n_heads;
-    const int32_t *sizes;   /* [longest - 1, n_heads] rows of a head's table */
-    const int32_t *factors; /* [longest] of a token and of those before it */
-    /* [n_canon] the id by which a token counts: many may have one. NULL where nothing is run. */
-    const int32_t *canon;
-    int32_t n_canon, before; /* before: the id of what stands before the first token */
-} MxNgrams;
-
-typedef struct MxNgramAttr {
-    const MxNgrams *of;
-} MxNgramAttr;
-
-/* mx_ngrams — the rows of all heads' tables, one table behind the other, that the n-grams which end
- * at a token name: i32 [B, T, (longest - 1) heads] of tokens i32 [B, T]. Of canonical ids c and
- * factors f the n-gram at t is x_n = c[t] f[0] ^ c[t - 1] f[1] ^ .. ^ c[t - n + 1] f[n - 1], and a
- * head's row x_n mod its size. N-grams go on from segment to segment. Tokens beyond canon count as
- * its last. Source: Engram (2026) 2.2; MaxText layers/engram.py (NgramHashMapping) @e591f30c. */
-MxValue mx_ngrams(MxTrace *t, MxValue tokens, MxNgramAttr attr);
-
-/* mx_match — how well rows match: sigmoid(r), r = sign(s) sqrt(max(|s|, 1e-6)), s = scale · q · k;
- * f32 [..] of q and k [.., D]. Source: Engram (2026) 2.3; MaxText layers/engram.py (Engram)
- * @e591f30c. */
-typedef struct MxMatchAttr {
-    double scale;
-} MxMatchAttr;
-MxValue mx_match(MxTrace *t, MxValue q, MxValue k, MxMatchAttr attr);
-
-/* ---- what is kept of tokens that came before
-
- * A cache [S, C, …] holds rows of positions of S sequences, that of position p in slot p mod C: of
- a
+/* ---- caches of earlier tokens
+ *
+ * A cache [S, C, …] holds rows of positions of S sequences: position p in slot p mod C, so of a
  * sequence's n positions 0 .. n - 1 the last C, or all. */
 
 /* The position of a piece [B, T] of some sequences. */
