@@ -36,7 +36,7 @@ static MxGroup part_of(MxArena *arena, const MxMesh *mesh, MxGroup whole, bool b
 
 int lower_sum_groups(MxArena *arena, const MxPartition *p, uint32_t axes, MxGroup out[2]) {
     out[0] = mx_lower_group(arena, p->mesh, p->rank, axes);
-    if (!p->mesh->slices) return 1;
+    if (mx_mesh_slices(p->mesh, axes) == 1) return 1;
     const MxGroup inside = part_of(arena, p->mesh, out[0], false),
                   between = part_of(arena, p->mesh, out[0], true);
     if (inside.size == 1 || between.size == 1) return 1;

@@ -47,6 +47,7 @@ const MxGroup *plan_exchange(const MxMachine *machine, const MxGraph *graph, con
 
 /* Of what goes to the others of a group alike, what goes to other slices. */
 static int64_t slow_bytes(const MxMesh *mesh, const MxGroup *group, int64_t bytes) {
+    if (mx_mesh_slices(mesh, group->bits) == 1) return 0;
     int64_t slice = mx_mesh_slice(mesh, group->ranks[group->index]), n = 0;
     for (int i = 0; i < group->size; i++) n += mx_mesh_slice(mesh, group->ranks[i]) != slice;
     return n ? bytes / (group->size - 1) * n : 0;

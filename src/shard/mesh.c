@@ -184,6 +184,13 @@ static uint32_t bit_of(const MxMesh *mesh, const char *name) {
     return axis >= 0 && mesh->sizes[axis] > 1 ? 1u << axis : 0;
 }
 
+int64_t mx_mesh_slices(const MxMesh *mesh, uint32_t axes) {
+    int64_t n = 1;
+    for (int i = 0; mesh->slices && axes >> i; i++)
+        if (axes >> i & 1) n *= mesh->slices[i];
+    return n;
+}
+
 int64_t mx_mesh_slice(const MxMesh *mesh, int64_t rank) {
     int64_t slice = 0;
     for (int i = 0; mesh->slices && i < mesh->n; i++) {
