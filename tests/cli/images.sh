@@ -48,7 +48,7 @@ qwen="logits_via_embedding=true use_qk_norm=true vision_encoder_block=qwen3_vl i
     out_hidden_size_for_vit=16 num_position_embeddings_for_vit=9 deepstack_visual_indexes_for_vit=[0,1] use_mrope=true mrope_section=[2,1,1]
     chat_template_path=$work/qwen.jinja"
 qwen3_vl="decoder_block=qwen3 base_num_decoder_layers=2 $qwen"
-qwen3_vl_moe="decoder_block=qwen3_moe base_num_decoder_layers=2 num_experts=4 num_experts_per_tok=2 base_moe_mlp_dim=16 $qwen"
+qwen3_vl_moe="decoder_block=qwen3_moe base_num_decoder_layers=2 num_experts=4 num_experts_per_tok=2 base_moe_mlp_dim=32 $qwen"
 
 # run ENCODER NAME RANKS KEYS... — a run of a batch of four; its log.
 run() {
