@@ -102,7 +102,7 @@ const OpTest test_cache_ngrams = {
 
 const OpTest test_match = {
     CASES(
-        {"rows", ATTR(MxMatchAttr, 0.125), "x2,7,3,65 x2,7,3,65", NULL, 0},
+        {"rows", ATTR(MxMatchAttr, 0.125), "x2,7,3,65:square0.5 x2,7,3,65:square0.5", NULL, 0}, /* away from 0, where the root has no slope */
         {"one row", ATTR(MxMatchAttr, 2), "x37 x37", "f", CASE_NO_SLOPE},
         {"long rows", ATTR(MxMatchAttr, 0.03), "x3,1301 x3,1301", NULL, 0},
         {"many rows", ATTR(MxMatchAttr, 0.2), "x9,301,4,16:square0.5 x9,301,4,16:square0.5", NULL, 0},
