@@ -85,7 +85,8 @@ static float to_int8(float *x, int64_t n, int8_t *codes) {
     for (int64_t i = 0; i < n; i++) {
         float code = rintf(x[i] * inverse);
         codes[i] = (int8_t)code;
-        x[i] -= code * scale;
+        /* In double: the product has more digits than what is left has to spare. */
+        x[i] = (float)((double)x[i] - (double)code * (double)scale);
     }
     return scale;
 }
