@@ -1,11 +1,10 @@
 #!/bin/sh
 # fresh.sh PACKAGE — installs a package in a fresh Debian of this machine's release, in a folder, runs the demo there with few steps as
-# a user who is not root, and takes the package away. Wants root, debootstrap and a network; what is missing is said, with NOT
-# TESTED, and is no failure. Run from the top folder.
+# a user who is not root, and removes the package again. It needs root, debootstrap and a network (DEBIAN_MIRROR chooses another mirror); if
+# one is missing it prints NOT TESTED and does not fail. Run from the top folder.
 set -u
 . tests/common/suite.sh
 deb=$1 root=$work/root
-mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 
 skip() {
@@ -14,8 +13,8 @@ skip() {
 }
 [ "$(id -u)" = 0 ] || skip 'only root makes one'
 command -v debootstrap >/dev/null || skip 'debootstrap is not here'
-debootstrap --variant=minbase "$release" "$root" "$mirror" >"$work/log" 2>&1 ||
-    skip "debootstrap of $release from $mirror failed: $(tail -n 1 "$work/log")"
+debootstrap --variant=minbase "$release" "$root" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >"$work/log" 2>&1 ||
+    skip "debootstrap of $release failed: $(tail -n 1 "$work/log")"
 { mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"; } || skip 'could not mount /proc there'
 trap 'umount "$root/proc"; rm -rf "$work"' EXIT
 

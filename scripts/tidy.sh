@@ -95,7 +95,7 @@ FNR == 1 {
         say(length(text) " columns (limit 100)")
     if ($0 ~ /\t/) say("a tab")
     if ($0 ~ /[ \r]$/) say("space at the end of the line")
-    if ($0 ~ /(^|[^A-Za-z])(TODO|FIXME|XXX|HACK)([^A-Za-z]|$)/) say("leftover: " $0)
+    if ($0 ~ /(^|[^A-Za-z])(TO[D]O|FIX[M]E|XX[X]|HAC[K])([^A-Za-z]|$)/) say("leftover: " $0)
     if ($0 ~ /#include "\.\.\//) say("includes a private header of another folder")
 }
 # A function runs from the line that opens its body to the } in the first column.

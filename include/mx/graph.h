@@ -158,6 +158,7 @@ enum {
     MX_OP_SUM = 1 << 7,         /* out 0 = in 0 + in 1 */
     MX_OP_IS_KEPT = 1 << 8,     /* expensive to compute, but not large: kept by MX_REMAT_MINIMAL */
     MX_OP_IS_MET = 1 << 9,      /* another rank waits for it: runs even if its outputs are unused */
+    MX_OP_PACK = 1 << 10,       /* its value is its inputs', one after another */
 };
 
 /* Attributes of an op that is a source: the variable that it reads. */

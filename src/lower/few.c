@@ -74,7 +74,7 @@ static MxValue sum(const Wired *w, MxValue value, const Move *moves, int n, MxVa
     MxValue of_part;
     *lost = MX_NONE;
     if (!n || w->t->failure.len) return value;
-    if (moves[0].op == &op_all_reduce) {
+    if (moves[0].op->collective == MX_ALL_REDUCE) {
         MX_ASSERT(n == 1); /* it is the last of a value's sums */
         int n_groups = lower_sum_groups(arena, w->p, moves[0].axes, group);
         return sum_whole(w, value, group, n_groups, lost);

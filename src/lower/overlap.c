@@ -40,7 +40,7 @@ static bool is_fixed(const MxNode *node) {
 static bool is_of_variables(const Pass *p, MxValue value) {
     const MxNode *node = mx_graph_producer(p->graph, value);
     if (node->op->flags & MX_OP_SOURCE) return true;
-    bool is = node->op == &op_pack || node->op->flags & (MX_OP_CAST | MX_OP_VIEW);
+    bool is = node->op->flags & (MX_OP_CAST | MX_OP_VIEW | MX_OP_PACK);
     for (int i = 0; is && i < node->n_in; i++) is = is_of_variables(p, node->in[i]);
     return is;
 }

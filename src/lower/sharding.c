@@ -210,7 +210,7 @@ int lower_moves(int rank, MxSharding from, MxSharding to, Move out[MOST_MOVES]) 
 }
 
 static MxValue take(const Wired *w, MxValue value, Move move) {
-    if (move.op == &op_all_reduce) return lower_all_reduce(w->t, w->p, value, move.axes);
+    if (move.op->collective == MX_ALL_REDUCE) return lower_all_reduce(w->t, w->p, value, move.axes);
     MxCollectiveAttr attr = {
         .group = mx_lower_group(w->t->graph->arena, w->p->mesh, w->p->rank, move.axes),
         .joined = move.joined,
@@ -219,7 +219,8 @@ static MxValue take(const Wired *w, MxValue value, Move move) {
 }
 
 static bool is_sum(Move move) {
-    return move.op == &op_reduce_scatter || move.op == &op_all_reduce;
+    MxCollective kind = move.op->collective;
+    return kind == MX_REDUCE_SCATTER || kind == MX_ALL_REDUCE;
 }
 
 MxValue lower_move(const Wired *w, MxValue value, int rank, MxSharding from, MxSharding to) {

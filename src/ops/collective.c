@@ -261,6 +261,7 @@ static void unpack_print(MxText *text, const void *attr) {
 
 const MxOp op_pack = {
     .name = "pack",
+    .flags = MX_OP_PACK,
     .arity = -1,
     .attr_bytes = sizeof(MxPackAttr),
     .infer = pack_infer,
