@@ -6,9 +6,7 @@
  *    finished: while a product works with one weight, the next is fetched;
  *  - what another stage of a pipeline sends is awaited from when the one before has come.
  * Nodes are moved for that, but none past another that it depends on, and on all ranks alike. */
-#include <mx/lower.h>
-
-#include <stdlib.h>
+#include "order.h"
 
 /* Where things happen, on a scale on which node n of the old order is at n * NODE. */
 enum { NODE = 8 };
@@ -36,23 +34,6 @@ static bool is_fixed(const MxNode *node) {
 
 /* ---- started early */
 
-/* Whether a value is a variable's, cast or seen as another shape, or several of these packed. */
-static bool is_of_variables(const Pass *p, MxValue value) {
-    const MxNode *node = mx_graph_producer(p->graph, value);
-    if (node->op->flags & MX_OP_SOURCE) return true;
-    bool is = node->op->flags & (MX_OP_CAST | MX_OP_VIEW | MX_OP_PACK);
-    for (int i = 0; is && i < node->n_in; i++) is = is_of_variables(p, node->in[i]);
-    return is;
-}
-
-/* Lets such a value be there at a time at which it may not have been made yet. */
-static void have_at(Pass *p, MxValue value, Time time) {
-    int maker = p->graph->values[value].node;
-    const MxNode *node = &p->graph->nodes[maker];
-    if (p->time[maker] > time) p->time[maker] = time;
-    for (int i = 0; i < node->n_in; i++) have_at(p, node->in[i], time);
-}
-
 /* What another stage sends may come while the layers work on what it sent before. */
 static void receive_early(Pass *p) {
     Time before = 0; /* end of the one before */
@@ -70,8 +51,8 @@ static void start_early(Pass *p) {
         if (node->op->collective != MX_ALL_GATHER || phases_of(p, n) == 1 || is_fixed(node))
             continue;
         bool is_free = p->graph->values[node->out[0]].var == MX_NONE;
-        if (before && is_free && is_of_variables(p, node->in[0])) {
-            have_at(p, node->in[0], before + 1);
+        if (before && is_free && lower_is_of_variables(p->graph, node->in[0])) {
+            lower_have_at(p->graph, node->in[0], p->time, before + 1);
             p->early[n][0] = before + 2;
         }
         before = p->time[n];
@@ -128,19 +109,8 @@ static void finish_late(Pass *p) {
 
 /* ---- the new order */
 
-typedef struct Place {
-    Time time;
-    int node;
-} Place;
-
-static int earlier_first(const void *a, const void *b) {
-    const Place *x = a, *y = b;
-    if (x->time != y->time) return x->time < y->time ? -1 : 1;
-    return x->node < y->node ? -1 : x->node > y->node;
-}
-
 /* The first place that is not before a time. */
-static int place_of(const Place *order, int n, Time time) {
+static int place_of(const LowerPlace *order, int n, Time time) {
     int low = 0, high = n;
     while (low < high) {
         int mid = (low + high) / 2;
@@ -154,21 +124,12 @@ static int place_of(const Place *order, int n, Time time) {
 
 static void reorder(Pass *p) {
     MxGraph *graph = p->graph;
-    int n_nodes = graph->n_nodes;
-    Place *order = mx_new_n(&p->arena, Place, n_nodes + 1);
-    const MxNode *old =
-        mx_arena_grow(&p->arena, graph->nodes, (size_t)n_nodes, (size_t)n_nodes + 1, sizeof *old);
-    for (int n = 0; n < n_nodes; n++) order[n] = (Place){p->time[n], n};
-    qsort(order, (size_t)n_nodes, sizeof *order, earlier_first);
-    graph->n_nodes = 0;
-    for (int n = 0; n < n_nodes; n++) {
-        MxNode node = old[order[n].node];
-        for (int k = 0; k < MX_COUNT(node.early); k++) {
+    const LowerPlace *order = lower_reorder(&p->arena, graph, p->time);
+    for (int n = 0; n < graph->n_nodes; n++)
+        for (int k = 0; k < MX_COUNT(graph->nodes[n].early); k++) {
             Time early = p->early[order[n].node][k];
-            node.early[k] = early ? place_of(order, n_nodes, early) : 0;
+            graph->nodes[n].early[k] = early ? place_of(order, graph->n_nodes, early) : 0;
         }
-        mx_graph_add_node(graph, node);
-    }
 }
 
 void mx_pass_overlap(MxGraph *graph, const MxMachine *machine) {
