@@ -19,9 +19,6 @@ typedef struct MxType {
     MxShape shape;
 } MxType;
 
-/* How terms of a sum go from rank to rank. */
-typedef enum MxWire { MX_WIRE_F32, MX_WIRE_BF16, MX_WIRE_INT8, MX_WIRE_COUNT } MxWire;
-
 typedef struct MxVar {
     const char *name;
     MxType type;
@@ -221,11 +218,11 @@ struct MxNode {
 
 typedef struct MxValueInfo {
     MxType type;
-    int node;    /* the node that makes it; MX_NONE = it was dropped as unused */
-    int var;     /* the variable in whose buffer it is computed; MX_NONE = in the run's arena */
-    int like;    /* variable with the same sharding, or MX_NONE */
-    MxWire wire; /* how ranks send their terms of it, if it is a sum over ranks */
-    int lost;    /* the variable that receives what this loses, if it is not float32 */
+    int node;     /* the node that makes it; MX_NONE = it was dropped as unused */
+    int var;      /* the variable in whose buffer it is computed; MX_NONE = in the run's arena */
+    int like;     /* variable with the same sharding, or MX_NONE */
+    MxDtype wire; /* how ranks send their terms of it, if it is a sum over ranks */
+    int lost;     /* the variable that receives what this loses, if it is not float32 */
     const char *terms; /* mesh axis along which each rank has a term of a sum; NULL = none */
     const char *axes[MX_MAX_RANK]; /* logical axes of an activation constraint; all NULL = none */
 } MxValueInfo;
@@ -283,7 +280,7 @@ MxValue mx_trace_terms(MxTrace *t, MxValue value, const char *mesh_axis);
 /* mx_trace_send_as — if the value is a sum over ranks, each rank sends its terms as `wire` says,
  * and what this loses of the rank's own terms is assigned to a variable of the value's shape, of
  * which each rank has a term too. Returns the value. */
-MxValue mx_trace_send_as(MxTrace *t, MxValue value, MxWire wire, int lost);
+MxValue mx_trace_send_as(MxTrace *t, MxValue value, MxDtype wire, int lost);
 /* mx_trace_assign — lets the value be computed in a variable's buffer; `add` adds it to the
  * buffer's contents. The value must not be a view or another variable, and the types must agree. */
 void mx_trace_assign(MxTrace *t, MxValue value, int var, bool add);

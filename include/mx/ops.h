@@ -273,7 +273,7 @@ typedef struct MxUnpackAttr {
     MxShape shape;
 } MxUnpackAttr;
 
-/* Terms of sums over ranks in fewer bits than float32 (MxWire). to_few: f32 x becomes rows u8
+/* Terms of sums over ranks in fewer bits than float32. to_few: f32 x becomes rows u8
  * [parts, mx_few_bytes], each a part along `dim`, or of the flat array (MX_WHOLE) as many elements
  * as fit, where the last part may be short; and what that loses, x less what the rows say, 0 where
  * either is not finite. bfloat16: nearest numbers. int8: of each MX_FEW_BLOCK elements of a part
@@ -283,21 +283,19 @@ typedef struct MxUnpackAttr {
 enum { MX_FEW_BLOCK = 256 };
 
 typedef struct MxToFewAttr {
-    MxWire wire;
+    MxDtype wire;
     int n_parts, dim;
 } MxToFewAttr;
 
 typedef struct MxFromFewAttr {
-    MxWire wire;
+    MxDtype wire;
     bool sums;
     MxShape shape; /* of the result */
 } MxFromFewAttr;
 
-/* mx_wire_name — "float32", "bfloat16", "int8". */
-const char *mx_wire_name(MxWire wire);
 /* mx_few_part — elements of each of so many parts; mx_few_bytes — what n elements take. */
 int64_t mx_few_part(MxShape shape, int n_parts);
-int64_t mx_few_bytes(MxWire wire, int64_t n);
+int64_t mx_few_bytes(MxDtype wire, int64_t n);
 
 /* add_part — x, with `factor` times y added to one of its parts, as to_few cuts them. */
 typedef struct MxAddPartAttr {

@@ -28,6 +28,9 @@ typedef struct MxTrainMesh {
  * that do not divide the layers, sizes that would overflow. */
 bool mx_train_mesh(MxArena *arena, const MxConfig *config, MxTrainMesh *out, MxError *err);
 
+/* mx_train_uncut — the mesh axes that shard a dim of a gradient which is kept whole along `axes`.
+ */
+uint32_t mx_train_uncut(uint32_t dim, uint32_t axes);
 /* mx_train_check_stages — errors: features that pipelines do not support yet. */
 bool mx_train_check_stages(const MxTrainMesh *mesh, MxError *err);
 

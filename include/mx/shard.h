@@ -64,9 +64,12 @@ int64_t mx_mesh_size(const MxMesh *mesh, const char *axis);
 /* mx_mesh_coord — the coordinate of a rank along mesh axis `axis` (a position in mesh->axes). */
 int64_t mx_mesh_coord(const MxMesh *mesh, int64_t rank, int axis);
 /* mx_mesh_slices — the number of slices that some mesh axes span. mx_mesh_slice — the slice that a
- * rank is in. */
+ * rank is in; mx_mesh_place — its number there. */
 int64_t mx_mesh_slices(const MxMesh *mesh, uint32_t axes);
 int64_t mx_mesh_slice(const MxMesh *mesh, int64_t rank);
+int64_t mx_mesh_place(const MxMesh *mesh, int64_t rank);
+/* mx_mesh_fsdp — the mesh axes of FSDP above size 1, as bits. */
+uint32_t mx_mesh_fsdp(const MxMesh *mesh);
 /* mx_mesh_stages — the mesh axis of pipeline stages, as a bit; 0 = none. It divides layers, never
  * arrays. */
 uint32_t mx_mesh_stages(const MxMesh *mesh);

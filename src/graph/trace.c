@@ -131,7 +131,7 @@ MxValue mx_trace_like(MxTrace *t, MxValue value, int var) {
     return value;
 }
 
-MxValue mx_trace_send_as(MxTrace *t, MxValue value, MxWire wire, int lost) {
+MxValue mx_trace_send_as(MxTrace *t, MxValue value, MxDtype wire, int lost) {
     if (value < 0) return value;
     MX_ASSERT(
         mx_shape_equal(t->graph->values[value].type.shape, t->graph->vars->item[lost].type.shape));

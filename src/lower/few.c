@@ -57,13 +57,14 @@ static MxValue add_part(const Wired *w, MxValue whole, MxValue part, MxAddPartAt
 static MxValue sum_whole(const Wired *w, MxValue value, const MxGroup *group, int n,
                          MxValue *lost) {
     MxShape shape = shape_of(w, value);
-    MxAddPartAttr own = {group[0].size, group[0].index, MX_WHOLE, 1}, all = {1, 0, MX_WHOLE, 1};
+    const MxAddPartAttr own = {group[0].size, group[0].index, MX_WHOLE, 1};
     MxValue of_sum = MX_NONE, of_rows;
     MxValue part = sum_part(w, value, group[0], MX_WHOLE, lost);
     if (n > 1) part = sum_whole(w, part, group + 1, n - 1, &of_sum);
     MxValue rows = to_few(w, part, 1, MX_WHOLE, &of_rows);
-    if (n > 1) all.factor = group[1].index == 0;
-    if (n > 1) of_rows = add_part(w, of_sum, of_rows, all);
+    if (n > 1)
+        of_rows = add_part(w, of_sum, of_rows,
+                           (MxAddPartAttr){1, 0, MX_WHOLE, .factor = group[1].index == 0});
     *lost = add_part(w, *lost, of_rows, own);
     return from_few(w, exchange(w, &op_all_gather, rows, group[0]), false, shape);
 }

@@ -27,7 +27,7 @@ enum { MOST_MOVES = 6 * MX_MAX_RANK + 1 };
 typedef struct Wired {
     MxTrace *t; /* of the rank's graph */
     const MxPartition *p;
-    MxWire wire;
+    MxDtype wire;
     int lost;
 } Wired;
 

@@ -226,7 +226,9 @@ static bool is_sum(Move move) {
 MxValue lower_move(const Wired *w, MxValue value, int rank, MxSharding from, MxSharding to) {
     Move moves[MOST_MOVES];
     int n = lower_moves(rank, from, to, moves), done = 0;
-    while (w->wire && done < n && is_sum(moves[done])) done++;
+    while (w->wire != MX_F32 && done < n && is_sum(moves[done])) done++;
+    /* A sum behind other moves would leave what its variable holds there. */
+    for (int i = done; w->wire != MX_F32 && i < n; i++) MX_ASSERT(!is_sum(moves[i]));
     if (done) value = lower_sum_few(w, value, moves, done);
     for (int i = done; i < n; i++) value = take(w, value, moves[i]);
     return value;

@@ -4,28 +4,17 @@
  * its part takes, in place of all that goes to ranks elsewhere. Test: tests/mpi/slices.c. */
 #include "partition.h"
 
-/* Which of the slices a rank is in along some mesh axes, or which place in its slice it has. */
-static int64_t place_of(const MxMesh *mesh, int64_t rank, uint32_t axes, bool of_slice) {
-    int64_t place = 0;
-    for (int i = 0; axes >> i; i++) {
-        if (!(axes >> i & 1)) continue;
-        int64_t inside = mesh->sizes[i] / mesh->slices[i], at = mx_mesh_coord(mesh, rank, i);
-        place = of_slice ? place * mesh->slices[i] + at / inside : place * inside + at % inside;
-    }
-    return place;
-}
-
 /* Those of a group that are in this rank's slice, or that have its place in theirs. */
 static MxGroup part_of(MxArena *arena, const MxMesh *mesh, MxGroup whole, bool between) {
-    int own = whole.ranks[whole.index], *ranks = mx_new_n(arena, int, whole.size);
+    int64_t (*key)(const MxMesh *, int64_t) = between ? mx_mesh_place : mx_mesh_slice;
+    int64_t own = key(mesh, whole.ranks[whole.index]);
+    int *ranks = mx_new_n(arena, int, whole.size);
     MxGroup part = whole;
     part.size = 0;
     for (int i = 0; i < whole.size; i++) {
-        int rank = whole.ranks[i];
-        if (place_of(mesh, rank, whole.bits, !between) != place_of(mesh, own, whole.bits, !between))
-            continue;
-        if (rank == own) part.index = part.size;
-        ranks[part.size++] = rank;
+        if (key(mesh, whole.ranks[i]) != own) continue;
+        if (i == whole.index) part.index = part.size;
+        ranks[part.size++] = whole.ranks[i];
     }
     uint64_t kept[] = {whole.id, 1 + between};
     part.ranks = ranks;
@@ -55,12 +44,13 @@ static MxValue add(MxTrace *t, const MxOp *op, MxValue value, MxGroup group, int
 MxValue lower_all_reduce(MxTrace *t, const MxPartition *p, MxValue value, uint32_t axes) {
     MxArena *arena = t->graph->arena;
     const MxType type = mx_trace_type(t, value);
-    MxGroup whole = mx_lower_group(arena, p->mesh, p->rank, axes), group[2];
+    MxGroup group[2];
     int n_groups = lower_sum_groups(arena, p, axes, group), dim = 0;
-    while (n_groups > 1 && dim < type.shape.rank && type.shape.dim[dim] % group[0].size) dim++;
+    if (n_groups == 1) return add(t, &op_all_reduce, value, group[0], 0);
+    const MxGroup whole = mx_lower_group(arena, p->mesh, p->rank, axes);
+    while (dim < type.shape.rank && type.shape.dim[dim] % group[0].size) dim++;
     bool is_small = p->machine->collective_cost(MX_ALL_REDUCE, type, whole.size).calls < 2;
-    if (n_groups == 1 || is_small || dim == type.shape.rank)
-        return add(t, &op_all_reduce, value, whole, 0);
+    if (is_small || dim == type.shape.rank) return add(t, &op_all_reduce, value, whole, 0);
     value = add(t, &op_reduce_scatter, value, group[0], dim);
     value = add(t, &op_all_reduce, value, group[1], 0);
     return add(t, &op_all_gather, value, group[0], dim);

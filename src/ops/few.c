@@ -7,22 +7,15 @@
 
 #include "internal.h"
 
-static const char *const wire_names[MX_WIRE_COUNT] = {
-    [MX_WIRE_F32] = "float32", [MX_WIRE_BF16] = "bfloat16", [MX_WIRE_INT8] = "int8"};
-
-const char *mx_wire_name(MxWire wire) {
-    return wire_names[wire];
-}
-
 /* Rows are whole units of 4 bytes, so that scales in them are aligned. */
 static int64_t padded(int64_t bytes) {
     const int64_t unit = sizeof(float);
     return (bytes + unit - 1) / unit * unit;
 }
 
-int64_t mx_few_bytes(MxWire wire, int64_t n) {
+int64_t mx_few_bytes(MxDtype wire, int64_t n) {
     int64_t scales = (n + MX_FEW_BLOCK - 1) / MX_FEW_BLOCK;
-    if (wire == MX_WIRE_BF16) return padded(n * (int64_t)sizeof(MxBf16));
+    if (wire == MX_BF16) return padded(n * (int64_t)sizeof(MxBf16));
     return padded(n) + scales * (int64_t)sizeof(float);
 }
 
@@ -77,13 +70,13 @@ static void print_parts(MxText *text, int n_parts, int dim) {
 
 static void to_few_print(MxText *text, const void *attr) {
     const MxToFewAttr *a = attr;
-    mx_text_add(text, "%s ", wire_names[a->wire]);
+    mx_text_add(text, "%s ", mx_dtype_name(a->wire));
     print_parts(text, a->n_parts, a->dim);
 }
 
 static void from_few_print(MxText *text, const void *attr) {
     const MxFromFewAttr *a = attr;
-    mx_text_add(text, "%s %s", wire_names[a->wire], a->sums ? "sum" : "joined");
+    mx_text_add(text, "%s %s", mx_dtype_name(a->wire), a->sums ? "sum" : "joined");
 }
 
 static void add_part_print(MxText *text, const void *attr) {

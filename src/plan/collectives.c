@@ -45,12 +45,23 @@ const MxGroup *plan_exchange(const MxMachine *machine, const MxGraph *graph, con
     return node->op->exchange(machine, node, in, cost);
 }
 
-/* Of what goes to the others of a group alike, what goes to other slices. */
-static int64_t slow_bytes(const MxMesh *mesh, const MxGroup *group, int64_t bytes) {
+/* To all others, or to the opposite one, which the middle rank of an odd group has not. */
+bool plan_sends_to(const MxNode *node, const MxGroup *group, int member) {
+    bool swaps = node->op->collective == MX_SWAP_HALVES;
+    return member != group->index && (!swaps || member == group->size - 1 - group->index);
+}
+
+/* Bytes that go to other slices; all that this rank sends to get as many. */
+static int64_t slow_bytes(const MxMesh *mesh, const MxNode *node, const MxGroup *group,
+                          int64_t bytes) {
     if (mx_mesh_slices(mesh, group->bits) == 1) return 0;
-    int64_t slice = mx_mesh_slice(mesh, group->ranks[group->index]), n = 0;
-    for (int i = 0; i < group->size; i++) n += mx_mesh_slice(mesh, group->ranks[i]) != slice;
-    return n ? bytes / (group->size - 1) * n : 0;
+    int64_t slice = mx_mesh_slice(mesh, group->ranks[group->index]), n = 0, n_slow = 0;
+    for (int i = 0; i < group->size; i++) {
+        if (!plan_sends_to(node, group, i)) continue;
+        n++;
+        n_slow += mx_mesh_slice(mesh, group->ranks[i]) != slice;
+    }
+    return n ? bytes * n_slow / n : 0;
 }
 
 static void count_entry(MxArena *arena, const MxMesh *mesh, const MxMachine *machine,
@@ -65,25 +76,25 @@ static void count_entry(MxArena *arena, const MxMesh *mesh, const MxMachine *mac
             plan_row(arena, out, (PlanExchanges){.op = node->op->name, .axes = group->axes});
         row->calls += n_runs * cost.calls;
         row->bytes += n_runs * cost.bytes;
-        row->slow += n_runs * slow_bytes(mesh, group, cost.bytes);
+        row->slow += n_runs * slow_bytes(mesh, node, group, cost.bytes);
     }
 }
 
-/* What the parts of a parameter's gradient that ranks along FSDP's mesh axes have, or would have,
- * take besides this rank's. */
+/* What a whole gradient along FSDP's mesh axes takes, or would take, besides this rank's part. */
 static int64_t bytes_beside_part(const MxTrainMesh *mesh, const MxTrainProgram *program,
                                  int param) {
-    static const char *const axes[] = {"fsdp", "fsdp_transpose"};
+    const MxConfig *c = mesh->config;
     const MxLeaf *leaf = &mx_model_params(program->model)->leaves[param];
     const MxSharding *at = &program->sharding[program->param[param]],
                      *gradient = &program->sharding[program->gradient[param]];
+    const uint32_t fsdp = mx_mesh_fsdp(&mesh->mesh);
+    bool is_whole = c->reduce_gradients_once || strcmp(c->gradient_exchange_dtype, "float32") != 0;
     int64_t ranks = 1;
     if (at->home && (at->home - 1) % mesh->n_stages != 0) return 0; /* it is not with rank 0 */
-    for (int i = 0; i < MX_COUNT(axes); i++) {
-        int axis = mx_mesh_find(&mesh->mesh, axes[i]);
-        uint32_t bit = axis < 0 ? 0 : 1u << axis, cuts = 0;
-        for (int d = 0; d < MX_MAX_RANK; d++) cuts |= at->dim[d] | gradient->dim[d];
-        if (cuts & bit) ranks *= mesh->mesh.sizes[axis];
+    for (int d = 0; d < MX_MAX_RANK; d++) {
+        uint32_t kept = is_whole ? gradient->dim[d] : mx_train_uncut(at->dim[d], fsdp);
+        for (int a = 0; a < mesh->mesh.n; a++)
+            if ((at->dim[d] & fsdp & ~kept) >> a & 1) ranks *= mesh->mesh.sizes[a];
     }
     MxShape part = mx_sharding_shape(&mesh->mesh, *at, leaf->shape);
     return (ranks - 1) * mx_shape_count(part) * (int64_t)sizeof(float);

@@ -144,11 +144,13 @@ void plan_traffic(MxArena *arena, const MxTrainMesh *mesh, const MxTrainProgram 
                   bool is_outer, PlanTraffic *out);
 void plan_extend_traffic(MxArena *arena, const PlanLine *line, PlanTraffic *few, PlanTraffic *more);
 /* plan_row — the row of exchanges like these, a new one if there is none. plan_exchange — what a
- * node exchanges, with which group; NULL = nothing. plan_runs — how often an entry runs in a step,
+ * node exchanges, with which group; NULL = nothing. plan_sends_to — whether this rank sends to a
+ * member of that group. plan_runs — how often an entry runs in a step,
  * or in the outer step of each fragment. */
 PlanExchanges *plan_row(MxArena *arena, PlanTraffic *traffic, PlanExchanges like);
 const MxGroup *plan_exchange(const MxMachine *machine, const MxGraph *graph, const MxNode *node,
                              MxCommCost *cost);
+bool plan_sends_to(const MxNode *node, const MxGroup *group, int member);
 int64_t plan_runs(const MxConfig *config, const char *entry, bool is_outer);
 /* plan_traffic_s — seconds of all of it one after another over a kind of link. */
 enum { PLAN_LINKS = 3 };

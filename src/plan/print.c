@@ -142,7 +142,7 @@ static void print_whole(const MxPlan *plan, MxText *out) {
     int64_t whole = plan->program.traffic.whole;
     bool is_few = strcmp(c->gradient_exchange_dtype, "float32") != 0;
     bool is_whole = c->reduce_gradients_once || is_few;
-    if (is_few)
+    if (is_few && plan->program.traffic.late & ~mx_mesh_stages(&plan->mesh.mesh))
         mx_text_add(out, "  gradients are sent in %s; what that loses is kept for the next step\n",
                     c->gradient_exchange_dtype);
     if (!whole || (c->micro_batches == 1 && !is_whole)) return;

@@ -55,25 +55,27 @@ static double kernel_s(const MxPlanDevice *d, const MxGraph *graph, const MxNode
 
 /* Number of a rank's host: slices first, then hosts of a slice. */
 static int64_t host_of(const MxPlanDevice *d, const MxMesh *mesh, int64_t rank) {
-    int64_t slice = 0, place = 0, n_places = 1;
-    for (int i = 0; i < mesh->n; i++) {
-        int64_t slices = mesh->slices ? mesh->slices[i] : 1, inner = mesh->sizes[i] / slices;
-        int64_t at = mx_mesh_coord(mesh, rank, i);
-        slice = slice * slices + at / inner;
-        place = place * inner + at % inner;
-        n_places *= inner;
-    }
+    int64_t n_places = mesh->n_ranks / mx_mesh_slices(mesh, ~0u >> (32 - mesh->n));
     int64_t each = d->host_devices ? d->host_devices : n_places;
-    return slice * ((n_places - 1) / each + 1) + place / each;
+    return mx_mesh_slice(mesh, rank) * ((n_places - 1) / each + 1) +
+           mx_mesh_place(mesh, rank) / each;
 }
 
-/* Members of a group on this rank's host. */
-static int near(const Clock *c, const MxGroup *group) {
+/* Ranks that this rank sends to, and those of them on other hosts. */
+typedef struct Reach {
+    int n, n_far;
+} Reach;
+
+static Reach reach_of(const Clock *c, const MxNode *node, const MxGroup *group) {
     const MxMesh *mesh = &c->of->mesh->mesh;
     int64_t own = host_of(c->of->device, mesh, group->ranks[group->index]);
-    int n = 0;
-    for (int i = 0; i < group->size; i++) n += host_of(c->of->device, mesh, group->ranks[i]) == own;
-    return n;
+    Reach reach = {0};
+    for (int i = 0; i < group->size; i++) {
+        if (!plan_sends_to(node, group, i)) continue;
+        reach.n++;
+        reach.n_far += host_of(c->of->device, mesh, group->ranks[i]) != own;
+    }
+    return reach;
 }
 
 static double link_s(MxLink link, double calls, double bytes) {
@@ -81,13 +83,14 @@ static double link_s(MxLink link, double calls, double bytes) {
 }
 
 /* Bytes go to all others alike; those on the way inside and between hosts go at once. */
-static double exchange_s(const Clock *c, const MxGroup *group, MxCommCost cost, int *link) {
-    int n_near = near(c, group);
-    double others = group->size - 1, bytes = (double)cost.bytes, calls = (double)cost.calls;
-    double far = bytes * (group->size - n_near) / others;
+static double exchange_s(const Clock *c, const MxNode *node, const MxGroup *group, MxCommCost cost,
+                         int *link) {
+    Reach reach = reach_of(c, node, group);
+    double bytes = (double)cost.bytes, calls = (double)cost.calls;
+    double far = reach.n ? bytes * reach.n_far / reach.n : 0;
     double inside = link_s(c->of->device->inside, calls, bytes - far);
     double between = link_s(c->of->device->between, calls, far);
-    *link = n_near < group->size ? BETWEEN : INSIDE;
+    *link = reach.n_far ? BETWEEN : INSIDE;
     return inside > between ? inside : between;
 }
 
@@ -106,7 +109,7 @@ static void note_exchange(Clock *c, MxArena *arena, PlanTraffic *timed, const Mx
                                                   .axes = group->axes,
                                                   .phase = phase_of(c->graph, node),
                                                   .is_of_layers = node->region > 0});
-    double seconds = c->n_runs * exchange_s(c, group, cost, &link);
+    double seconds = c->n_runs * exchange_s(c, node, group, cost, &link);
     row->calls += (int64_t)c->n_runs * cost.calls;
     row->bytes += (int64_t)c->n_runs * cost.bytes;
     row->seconds += seconds;
@@ -130,7 +133,7 @@ static void see_message(Clock *c, const MxNode *node) {
     MxCommCost cost;
     int link;
     const MxGroup *group = plan_exchange(c->machine, c->graph, node, &cost);
-    double seconds = group ? exchange_s(c, group, cost, &link) : 0;
+    double seconds = group ? exchange_s(c, node, group, cost, &link) : 0;
     if (seconds > c->out->message) c->out->message = seconds;
 }
 
@@ -158,12 +161,12 @@ static void run_phase(Clock *c, MxArena *arena, PlanTraffic *timed, int n, int p
     if (phase) wait_until(c, phase_of(c->graph, node), c->end[n]);
     if (!phase && group) note_exchange(c, arena, timed, node, group);
     if (group && phases == 1)
-        wait_until(c, phase_of(c->graph, node), c->now + exchange_s(c, group, cost, &link));
+        wait_until(c, phase_of(c->graph, node), c->now + exchange_s(c, node, group, cost, &link));
     if (phase + 1 == phases) {
         compute(c, node);
         return;
     }
-    double seconds = group ? exchange_s(c, group, cost, &link) / (phases - 1) : 0;
+    double seconds = group ? exchange_s(c, node, group, cost, &link) / (phases - 1) : 0;
     if (group) start(c, n, seconds, link);
 }
 

@@ -14,20 +14,21 @@ typedef struct Feedback {
     MxKeeper keeper;
 } Feedback;
 
-MxWire program_wire(const MxTrainState *s) {
-    int wire = 0;
-    while (strcmp(mx_wire_name((MxWire)wire), s->config->gradient_exchange_dtype) != 0) wire++;
-    return (MxWire)wire;
+MxDtype program_wire(const MxConfig *config) {
+    MxDtype wire = MX_F32;
+    bool is_known = mx_dtype_parse(config->gradient_exchange_dtype, &wire);
+    MX_ASSERT(is_known);
+    return wire;
 }
 
 bool program_keeps_lost(const MxTrainState *s, int param) {
     int var = s->var.gradient[param];
-    return var != MX_NONE && program_wire(s) != MX_WIRE_F32 &&
+    return var != MX_NONE && program_wire(s->config) != MX_F32 &&
            s->sharding[var].partial & ~mx_mesh_stages(&s->mesh.mesh);
 }
 
 static bool is_wanted(const MxConfig *config) {
-    return strcmp(config->gradient_exchange_dtype, mx_wire_name(MX_WIRE_F32)) != 0;
+    return program_wire(config) != MX_F32;
 }
 
 /* Nothing was lost before the first step. */

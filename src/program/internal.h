@@ -211,7 +211,7 @@ double program_max_logit(const MxTrainState *state);
 /* Gradients that ranks exchange in few bits (feedback.c). program_wire — how they are sent.
  * program_keeps_lost — whether the variable of a parameter's gradient is left holding what that
  * lost of this rank's terms, to which the next step's gradient is added. */
-MxWire program_wire(const MxTrainState *state);
+MxDtype program_wire(const MxConfig *config);
 bool program_keeps_lost(const MxTrainState *state, int param);
 
 /* What parts do where they are wanted, see Part. */

@@ -190,7 +190,7 @@ static bool check_replicas(const MxTrainState *s, MxError *err) {
         return mx_config_fail(err, s->config, MX_KEY_ici_diloco_parallelism,
                               "mesh axis \"diloco\" has size %lld, which wants enable_diloco=true",
                               (long long)program_replicas(s));
-    if (program_wire(s) != MX_WIRE_F32)
+    if (program_wire(s->config) != MX_F32)
         return mx_config_fail(err, s->config, MX_KEY_gradient_exchange_dtype,
                               "%s is not available yet with enable_diloco",
                               s->config->gradient_exchange_dtype);

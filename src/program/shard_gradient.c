@@ -2,17 +2,8 @@
  * is a term of a sum that is still to be taken. */
 #include "internal.h"
 
-/* The mesh axes of FSDP, along which the gradient of a parameter that they cut is a sum. */
-static uint32_t axes_of_fsdp(const MxMesh *mesh) {
-    static const char *const names[] = {"fsdp", "fsdp_transpose"};
-    uint32_t axes = 0;
-    for (int i = 0; i < MX_COUNT(names); i++)
-        if (mx_mesh_size(mesh, names[i]) > 1) axes |= 1u << mx_mesh_find(mesh, names[i]);
-    return axes;
-}
-
-/* A dim that some mesh axes are not to cut; those after others, where a sum can be scattered. */
-static uint32_t uncut(uint32_t dim, uint32_t axes) {
+/* Axes after others stay too: a sum cannot be scattered there. */
+uint32_t mx_train_uncut(uint32_t dim, uint32_t axes) {
     uint32_t first = dim & axes & -(dim & axes);
     return (dim & ~axes) < first ? dim & ~axes : dim;
 }
@@ -24,10 +15,11 @@ static uint32_t uncut(uint32_t dim, uint32_t axes) {
  * that all have. */
 MxSharding program_shard_gradient(const MxTrainState *s, MxSharding param, MxSharding moment) {
     const MxSharding *batch = &s->sharding[s->var.batch[false][0]];
-    bool is_few = program_wire(s) != MX_WIRE_F32, is_late = is_few || s->config->micro_batches > 1;
+    bool is_few = program_wire(s->config) != MX_F32,
+         is_late = is_few || s->config->micro_batches > 1;
     uint32_t used = 0, late = is_late ? batch->dim[0] | batch->dim[1] : 0;
-    uint32_t whole = is_few || s->config->reduce_gradients_once ? axes_of_fsdp(&s->mesh.mesh) : 0;
-    for (int d = 0; d < MX_MAX_RANK; d++) param.dim[d] = uncut(param.dim[d], late & whole);
+    uint32_t whole = is_few || s->config->reduce_gradients_once ? mx_mesh_fsdp(&s->mesh.mesh) : 0;
+    for (int d = 0; d < MX_MAX_RANK; d++) param.dim[d] = mx_train_uncut(param.dim[d], late & whole);
     if (!param.home) late |= mx_mesh_stages(&s->mesh.mesh);
     for (int d = 0; d < MX_MAX_RANK; d++) used |= param.dim[d];
     param.partial = late & ~used;

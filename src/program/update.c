@@ -62,7 +62,7 @@ static int cut_like(const MxTrainState *s, int param) {
 static MxValue sum_up(MxTrainState *s, MxTrace *t, int i) {
     int var = s->var.gradient[i], like = cut_like(s, i);
     MxValue sum = mx_trace_like(t, mx_copy(t, mx_variable(t, var)), like);
-    if (program_keeps_lost(s, i)) return mx_trace_send_as(t, sum, program_wire(s), var);
+    if (program_keeps_lost(s, i)) return mx_trace_send_as(t, sum, program_wire(s->config), var);
     if (mx_shape_equal(s->local.item[var].type.shape, s->local.item[like].type.shape))
         mx_trace_assign(t, sum, var, false);
     return sum;

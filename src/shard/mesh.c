@@ -191,13 +191,28 @@ int64_t mx_mesh_slices(const MxMesh *mesh, uint32_t axes) {
     return n;
 }
 
+/* Devices of a slice along a mesh axis. */
+static int64_t inside(const MxMesh *mesh, int axis) {
+    int64_t n = mesh->slices ? mesh->sizes[axis] / mesh->slices[axis] : mesh->sizes[axis];
+    return n ? n : 1;
+}
+
 int64_t mx_mesh_slice(const MxMesh *mesh, int64_t rank) {
     int64_t slice = 0;
-    for (int i = 0; mesh->slices && i < mesh->n; i++) {
-        int64_t inside = mesh->sizes[i] / mesh->slices[i];
-        slice = slice * mesh->slices[i] + mx_mesh_coord(mesh, rank, i) / (inside ? inside : 1);
-    }
+    for (int i = 0; mesh->slices && i < mesh->n; i++)
+        slice = slice * mesh->slices[i] + mx_mesh_coord(mesh, rank, i) / inside(mesh, i);
     return slice;
+}
+
+int64_t mx_mesh_place(const MxMesh *mesh, int64_t rank) {
+    int64_t place = 0;
+    for (int i = 0; i < mesh->n; i++)
+        place = place * inside(mesh, i) + mx_mesh_coord(mesh, rank, i) % inside(mesh, i);
+    return place;
+}
+
+uint32_t mx_mesh_fsdp(const MxMesh *mesh) {
+    return bit_of(mesh, "fsdp") | bit_of(mesh, "fsdp_transpose");
 }
 
 uint32_t mx_mesh_stages(const MxMesh *mesh) {

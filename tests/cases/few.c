@@ -31,14 +31,14 @@ static float largest_of(const float *x, int64_t n) {
 }
 
 /* One part's row from its n elements. */
-static void ref_row(MxWire wire, const float *x, int64_t n, double *row) {
+static void ref_row(MxDtype wire, const float *x, int64_t n, double *row) {
     int64_t bytes = mx_few_bytes(wire, n), scales = (n + MX_FEW_BLOCK - 1) / MX_FEW_BLOCK;
     for (int64_t i = 0; i < bytes; i++) row[i] = 0;
-    for (int64_t i = 0; wire == MX_WIRE_BF16 && i < n; i++) {
+    for (int64_t i = 0; wire == MX_BF16 && i < n; i++) {
         MxBf16 code = mx_f32_to_bf16(x[i]);
         put(row + i * (int64_t)sizeof code, &code, sizeof code);
     }
-    for (int64_t b = 0; wire == MX_WIRE_INT8 && b < scales; b++) {
+    for (int64_t b = 0; wire == MX_I8 && b < scales; b++) {
         int64_t at = b * MX_FEW_BLOCK, has = n - at < MX_FEW_BLOCK ? n - at : MX_FEW_BLOCK;
         float scale = largest_of(x + at, has) / 127, inverse = scale > 0 ? 1 / scale : 0;
         for (int64_t i = at; i < at + has; i++)
@@ -48,8 +48,8 @@ static void ref_row(MxWire wire, const float *x, int64_t n, double *row) {
 }
 
 /* What a row says of element `at` of n. */
-static double value_in(MxWire wire, const double *row, int64_t n, int64_t at) {
-    if (wire == MX_WIRE_BF16) {
+static double value_in(MxDtype wire, const double *row, int64_t n, int64_t at) {
+    if (wire == MX_BF16) {
         MxBf16 code;
         get(row + at * (int64_t)sizeof code, &code, sizeof code);
         return (double)mx_bf16_to_f32(code);
@@ -108,28 +108,28 @@ static void ref_add_part(const Reference *r) {
 // clang-format off
 const OpTest test_to_few = {
     CASES(
-        {"int8, flat, a short last part", ATTR(MxToFewAttr, MX_WIRE_INT8, 3, MX_WHOLE), "f5,7,29", "u3,348 f5,7,29", 0},
-        {"int8, parts of rows", ATTR(MxToFewAttr, MX_WIRE_INT8, 4, 1), "f3,8,131:normal0.001", "u4,804 f3,8,131", 0},
-        {"int8, for threads", ATTR(MxToFewAttr, MX_WIRE_INT8, 2, 0), "f64,2051", "u2,66660 f64,2051", 0},
-        {"int8, zeros", ATTR(MxToFewAttr, MX_WIRE_INT8, 2, 0), "f2,300:value0", "u2,308 f2,300", 0},
-        {"bfloat16, flat, parts without elements", ATTR(MxToFewAttr, MX_WIRE_BF16, 4, MX_WHOLE), "f5", "u4,4 f5", 0},
-        {"bfloat16, parts of rows", ATTR(MxToFewAttr, MX_WIRE_BF16, 2, 1), "f3,6,301", "u2,5420 f3,6,301", 0},
-        {"a scalar", ATTR(MxToFewAttr, MX_WIRE_INT8, 2, MX_WHOLE), "f", "u2,8 f", 0}),
+        {"int8, flat, a short last part", ATTR(MxToFewAttr, MX_I8, 3, MX_WHOLE), "f5,7,29", "u3,348 f5,7,29", 0},
+        {"int8, parts of rows", ATTR(MxToFewAttr, MX_I8, 4, 1), "f3,8,131:normal0.001", "u4,804 f3,8,131", 0},
+        {"int8, for threads", ATTR(MxToFewAttr, MX_I8, 2, 0), "f64,2051", "u2,66660 f64,2051", 0},
+        {"int8, zeros", ATTR(MxToFewAttr, MX_I8, 2, 0), "f2,300:value0", "u2,308 f2,300", 0},
+        {"bfloat16, flat, parts without elements", ATTR(MxToFewAttr, MX_BF16, 4, MX_WHOLE), "f5", "u4,4 f5", 0},
+        {"bfloat16, parts of rows", ATTR(MxToFewAttr, MX_BF16, 2, 1), "f3,6,301", "u2,5420 f3,6,301", 0},
+        {"a scalar", ATTR(MxToFewAttr, MX_I8, 2, MX_WHOLE), "f", "u2,8 f", 0}),
     WRONG(
-        {ATTR(MxToFewAttr, MX_WIRE_INT8, 3, 1), "f3,8", "3 parts do not divide dim 1"},
-        {ATTR(MxToFewAttr, MX_WIRE_INT8, 2, MX_WHOLE), "b4", "input 0 must be float32"}),
+        {ATTR(MxToFewAttr, MX_I8, 3, 1), "f3,8", "3 parts do not divide dim 1"},
+        {ATTR(MxToFewAttr, MX_I8, 2, MX_WHOLE), "b4", "input 0 must be float32"}),
     .reference = ref_to_few,
 };
 
 const OpTest test_from_few = {
     CASES(
-        {"bfloat16, sum", ATTR(MxFromFewAttr, MX_WIRE_BF16, true, {2, {7, 301}}), "u3,4216:ids64", "f7,301", 0},
-        {"bfloat16, joined, a short last part", ATTR(MxFromFewAttr, MX_WIRE_BF16, false, {1, {1001}}), "u4,504:ids64", "f1001", 0},
-        {"int8, sum", ATTR(MxFromFewAttr, MX_WIRE_INT8, true, {1, {300}}), "u3,308:ids64", "f300", 0},
-        {"int8, joined", ATTR(MxFromFewAttr, MX_WIRE_INT8, false, {2, {3, 333}}), "u3,344:ids64", "f3,333", 0}),
+        {"bfloat16, sum", ATTR(MxFromFewAttr, MX_BF16, true, {2, {7, 301}}), "u3,4216:ids64", "f7,301", 0},
+        {"bfloat16, joined, a short last part", ATTR(MxFromFewAttr, MX_BF16, false, {1, {1001}}), "u4,504:ids64", "f1001", 0},
+        {"int8, sum", ATTR(MxFromFewAttr, MX_I8, true, {1, {300}}), "u3,308:ids64", "f300", 0},
+        {"int8, joined", ATTR(MxFromFewAttr, MX_I8, false, {2, {3, 333}}), "u3,344:ids64", "f3,333", 0}),
     WRONG(
-        {ATTR(MxFromFewAttr, MX_WIRE_BF16, true, {1, {8}}), "u2,12", "rows of 12 bytes, not of 16"},
-        {ATTR(MxFromFewAttr, MX_WIRE_BF16, true, {1, {8}}), "f2,16", "input 0 must be uint8"}),
+        {ATTR(MxFromFewAttr, MX_BF16, true, {1, {8}}), "u2,12", "rows of 12 bytes, not of 16"},
+        {ATTR(MxFromFewAttr, MX_BF16, true, {1, {8}}), "f2,16", "input 0 must be uint8"}),
     .reference = ref_from_few,
 };
 

@@ -46,15 +46,14 @@ static void move(const Parts *p, int64_t part, int64_t at, int64_t n, float *arr
 }
 
 static uint8_t *scales_of(uint8_t *row, int64_t n) {
-    return row + mx_few_bytes(MX_WIRE_INT8, n) -
-           cpu_pieces(n, MX_FEW_BLOCK) * (int64_t)sizeof(float);
+    return row + mx_few_bytes(MX_I8, n) - cpu_pieces(n, MX_FEW_BLOCK) * (int64_t)sizeof(float);
 }
 
 /* ---- into few bits */
 
 typedef struct Narrowing {
     Parts parts;
-    MxWire wire;
+    MxDtype wire;
     float *x, *lost; /* lost NULL = nobody wants it */
     uint8_t *codes;
     int64_t bytes; /* of a row */
@@ -115,7 +114,7 @@ static void narrow_blocks(const void *context, int64_t begin, int64_t end, int w
         int64_t has = cpu_max(0, cpu_min(n, elements_of(p, part) - at));
         uint8_t *row = s->codes ? s->codes + part * s->bytes : NULL, *spare = (uint8_t *)unwanted;
         move(p, part, at, has, s->x, x, true);
-        if (s->wire == MX_WIRE_INT8) {
+        if (s->wire == MX_I8) {
             float scale = to_int8(x, n, (int8_t *)(row ? row + at : spare));
             if (row)
                 memcpy(scales_of(row, p->part) + block * (int64_t)sizeof scale, &scale,
@@ -130,7 +129,7 @@ static void narrow_blocks(const void *context, int64_t begin, int64_t end, int w
 /* What pads the rows' ends. */
 static void clear_ends(const Narrowing *s) {
     const int64_t n = s->parts.part, unit = sizeof(float);
-    int64_t used = s->wire == MX_WIRE_INT8 ? n : n * (int64_t)sizeof(MxBf16);
+    int64_t used = s->wire == MX_I8 ? n : n * (int64_t)sizeof(MxBf16);
     for (int part = 0; used % unit && part < s->parts.n; part++)
         memset(s->codes + part * s->bytes + used, 0, (size_t)(unit - used % unit));
 }
@@ -154,7 +153,7 @@ const MxKernel cpu_to_few = {.run = to_few_run};
 
 typedef struct Widening {
     Parts parts; /* of the result: one if rows are added up */
-    MxWire wire;
+    MxDtype wire;
     uint8_t *codes;
     int64_t bytes, n_rows;
     float *out;
@@ -164,7 +163,7 @@ typedef struct Widening {
 static void read_row(const Widening *s, int64_t row, int64_t at, int64_t n, float *x) {
     uint8_t *codes = s->codes + row * s->bytes;
     float scale;
-    if (s->wire == MX_WIRE_BF16) {
+    if (s->wire == MX_BF16) {
         cpu_widen((const MxBf16 *)(const void *)codes + at, n, x);
         return;
     }
