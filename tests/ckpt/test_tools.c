@@ -24,8 +24,18 @@ static void go_around(const char *source) {
     ck_same_bytes("u.h5", "u2.h5");
 }
 
+/* Not every golden file has trees of both styles. */
+static bool has_tree(const char *path, const char *group) {
+    MxH5 *file;
+    ck_ok(mx_h5_open(&arena, path, &file, &err));
+    bool is_there = mx_h5_has_group(file, group);
+    ck_ok(mx_h5_close(file, &err));
+    return is_there;
+}
+
 START_TEST(every_golden_model_goes_around) {
     static const char *const folders[] = {"models", "models/variants"};
+    const char *group = _i % 2 ? "nnx" : "linen";
     int n, n_files = 0;
     char **names;
     const char *dir = mx_path_join(&arena, goldens_dir(), folders[_i / 2]);
@@ -33,7 +43,9 @@ START_TEST(every_golden_model_goes_around) {
     for (int i = 0; i < n; i++) {
         if (!mx_text_has_suffix(names[i], ".h5")) continue;
         if (_i / 2 && n_files > 3 && !getenv("MX_LONG")) break; /* variants are much alike */
-        go_around(mx_arena_printf(&arena, "%s/%s:%s", dir, names[i], _i % 2 ? "nnx" : "linen"));
+        const char *path = mx_path_join(&arena, dir, names[i]);
+        if (!has_tree(path, group)) continue;
+        go_around(mx_arena_printf(&arena, "%s:%s", path, group));
         n_files++;
     }
     ck_assert_int_gt(n_files, 0);

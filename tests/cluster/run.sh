@@ -116,13 +116,14 @@ local_runs() {
 # ---- a rank that is slow
 
 slow_rank() {
+    # The step needs more processor time than one turn gives, so that it is stopped in every step, however busy the cores.
     # shellcheck disable=SC2086
-    (started "$work/slow" -n 2 ici_data_parallelism=2 steps=100000 enable_checkpointing=false) &
+    (started "$work/slow" -n 2 ici_data_parallelism=2 steps=100000 enable_checkpointing=false gradient_accumulation_steps=24) &
     run=$!
     await $run "$work/slow/log" 'completed step: 4,'
     slow=$(rank_of 1 "$work/slow")
     for _ in $(seq 1 2000); do
-        kill -STOP "$slow" && sleep 0.06 && kill -CONT "$slow" && sleep 0.02 || break
+        kill -STOP "$slow" && sleep 0.2 && kill -CONT "$slow" && sleep 0.01 || break
         grep -q 'is slow' "$work/slow/log" && break
     done
     kill -TERM $run
