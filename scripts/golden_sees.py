@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """Makes a tiny model that sees images, of transformers, with what it computes, for tests/golden/images/<NAME>.
 
-    golden_sees.py NAME OUT        NAME: gemma3_sees, llama4_sees, gemma4_sees, qwen3_vl_sees or qwen3_vl_moe_sees
+    golden_sees.py NAME OUT        NAME: gemma3_sees, llama4_sees, gemma4_sees, qwen3_vl_sees, qwen3_vl_moe_sees or qwen3_5_sees
     golden_sees.py --continue FILE
 
 
 OUT receives config.json and model.safetensors, as transformers saves them, and expected.h5: the config as lines of overrides
 (attribute `config`), a batch of two rows with one and two images (inputs …, image: which token of the row's images stands there,
 pixels: patches as the tower's first product reads them), and, in float32 on a CPU, logits, loss and the gradient of every parameter
-(of llama4, gemma4 and qwen3_vl_moe: of the encoder) in MaxText's shape, one behind the other (grads, in the order of the attribute `names`, a line each: name
-and count). Rows of llama4 have an image of one tile, and one of two tiles, with the small picture of all of it; images of gemma4 and qwen3_vl have
+(of llama4, gemma4, qwen3_vl_moe and qwen3_5: of the encoder) in MaxText's shape, one behind the other (grads, in the order of the attribute `names`, a line each: name
+and count). Rows of llama4 have an image of one tile, and one of two tiles, with the small picture of all of it; images of gemma4, qwen3_vl and qwen3_5 have
 grids of their own (grids: rows and columns of patches), and fewer tokens and patches than there is room for. Its weights are of bfloat16.
+Attributes f64_gradient and f64_logits are distances of this run from one in float64, the largest of all gradients in the file.
 
 FILE receives, of the models in tests/golden/images, what transformers' generate says greedily behind the beginning of each row, whose
-length `prompt` tells (continuations.json).
+length `prompt` tells (continuations.json), with log-probabilities, and how far these move, at most, in float64 and in runs whose
+weights are moved by one bit (noise).
 """
 import json
 import os
@@ -182,6 +184,25 @@ norm_topk_prob: true
 load_balance_loss_weight: 0
 """ + QWEN3_VL
 
+QWEN3_5 = """decoder_block: qwen3_5
+base_num_decoder_layers: 4
+inhomogeneous_layer_cycle_interval: 4
+base_mlp_dim: 8
+base_moe_mlp_dim: 8
+num_experts: 3
+num_experts_per_tok: 2
+shared_experts: 1
+norm_topk_prob: true
+load_balance_loss_weight: 0
+gdn_conv_kernel_dim: 4
+gdn_key_head_dim: 6
+gdn_value_head_dim: 4
+gdn_num_key_heads: 2
+gdn_num_value_heads: 4
+partial_rotary_factor: 0.5
+""" + QWEN3_VL.replace("head_dim: 8", "head_dim: 16").replace("qwen3_vl", "qwen3_5").replace("deepstack_visual_indexes_for_vit: [0, 2]\n", "") \
+    .replace("logits_via_embedding: true\nnormalize_embedding_logits: false", "logits_via_embedding: false")
+
 
 def make_gemma3():
     text = transformers.Gemma3TextConfig(
@@ -240,6 +261,18 @@ def make_qwen3_vl_moe():
                                              norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], **QWEN3_VL_TEXT)
     config = transformers.Qwen3VLMoeConfig(text_config=text.to_dict(), vision_config=QWEN3_VL_VISION, **QWEN3_VL_IDS)
     return in_bfloat16(draw(transformers.Qwen3VLMoeForConditionalGeneration, config, 3))
+
+
+def make_qwen3_5():
+    sizes = {key: value for key, value in QWEN3_VL_TEXT.items() if key not in ("head_dim", "tie_word_embeddings", "rope_parameters")}
+    text = transformers.Qwen3_5MoeTextConfig(
+        **sizes, head_dim=16, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=8, shared_expert_intermediate_size=8,
+        linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=4, tie_word_embeddings=False,
+        rope_parameters=dict(QWEN3_VL_TEXT["rope_parameters"], partial_rotary_factor=0.5))
+    text.num_hidden_layers, text.layer_types = 4, ["linear_attention"] * 3 + ["full_attention"]
+    vision = {key: value for key, value in QWEN3_VL_VISION.items() if key != "deepstack_visual_indexes"}
+    config = transformers.Qwen3_5MoeConfig(text_config=text.to_dict(), vision_config=vision, **dict(QWEN3_VL_IDS, tie_word_embeddings=False))
+    return in_bfloat16(draw(transformers.Qwen3_5MoeForConditionalGeneration, config, 3))
 
 
 def in_bfloat16(model):
@@ -418,8 +451,8 @@ def part(k, change):
     return lambda w: change(np.split(w, 3)[k])
 
 
-def qwen3_vl_rows(moe=False):
-    tower = "vision_encoder/Qwen3VLVisionEncoder_0/"
+def qwen3_vl_rows(moe=False, kind="Qwen3VL", n_deep=2):
+    tower = f"vision_encoder/{kind}VisionEncoder_0/"
     rows = [(tower + "patch_embed/proj/kernel", "visual.patch_embed.proj.weight", lambda w: w.transpose(2, 3, 4, 1, 0)),
             (tower + "patch_embed/proj/bias", "visual.patch_embed.proj.bias", same),
             (tower + "pos_embed_interpolate/pos_embed", "visual.pos_embed.weight", same)]
@@ -434,9 +467,9 @@ def qwen3_vl_rows(moe=False):
                  (ours + "attn/attn/out/bias", theirs + "attn.proj.bias", same)]
         for a, b in (("mlp", "linear_fc1"), ("mlp_out", "linear_fc2")):
             rows += [(ours + a + "/kernel", theirs + f"mlp.{b}.weight", matrix()), (ours + a + "/bias", theirs + f"mlp.{b}.bias", same)]
-    for k in range(2):
+    for k in range(n_deep):
         rows += merger_rows(tower + f"merger_{k}/", f"visual.deepstack_merger_list.{k}.")
-    rows += merger_rows("vision_encoder/Qwen3VLVisionProjector_0/merger/", "visual.merger.")
+    rows += merger_rows(f"vision_encoder/{kind}VisionProjector_0/merger/", "visual.merger.")
     if moe:
         return rows
     rows += [("token_embedder/embedding", "embed_tokens.weight", same), ("decoder/decoder_norm/scale", "language_model.norm.weight", same)]
@@ -546,6 +579,8 @@ for name, make, moe, config in (("qwen3_vl_sees", make_qwen3_vl, False, QWEN3_VL
                                 ("qwen3_vl_moe_sees", make_qwen3_vl_moe, True, QWEN3_VL_MOE)):
     MODELS[name] = dict(MODELS["gemma4_sees"], make=make, rows=lambda moe=moe: qwen3_vl_rows(moe), pixels=qwen3_vl_pixels,
                         patches=qwen3_vl_patches, config=config + VISION, whole=not moe)
+MODELS["qwen3_5_sees"] = dict(MODELS["qwen3_vl_moe_sees"], make=make_qwen3_5, rows=lambda: qwen3_vl_rows(True, "Qwen3_5Moe", 0),
+                              config=QWEN3_5 + VISION)
 
 
 def inputs_of(spec, ids):
@@ -570,27 +605,76 @@ def some_of(seen, first, n):
     return some
 
 
+KINDS = {"gemma3_sees": transformers.Gemma3ForConditionalGeneration, "llama4_sees": transformers.Llama4ForConditionalGeneration,
+         "gemma4_sees": transformers.Gemma4ForConditionalGeneration, "qwen3_vl_sees": transformers.Qwen3VLForConditionalGeneration,
+         "qwen3_vl_moe_sees": transformers.Qwen3VLMoeForConditionalGeneration, "qwen3_5_sees": transformers.Qwen3_5MoeForConditionalGeneration}
+
+
+def in_float64(model, seen):
+    """The model and what it sees."""
+    if "Moe" in type(model).__name__:
+        model.set_experts_implementation("eager")  # the other one has no float64
+    return model.double(), {key: value.double() if value.is_floating_point() else value for key, value in seen.items()}
+
+
+def moved(model, seed):
+    """The model with every weight moved by one bit, up or down, or not at all."""
+    draw = np.random.default_rng(seed)
+    with torch.no_grad():
+        for p in model.parameters():
+            towards = torch.tensor(draw.choice([-np.inf, 0, np.inf], p.shape), dtype=p.dtype)
+            p.copy_(torch.where(towards == 0, p, torch.nextafter(p, towards)))
+    return model
+
+
+def continue_row(model, seen, spec, row, n):
+    """What the model says, and the log-probabilities of that."""
+    ids = torch.tensor([row[:n]])
+    types = {key: (ids == TOKEN).long() for key in inputs_of(spec, np.array(spec["ids"])) if "type_ids" in key}
+    made = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=MORE,
+                          output_logits=True, return_dict_in_generate=True, **types, **seen)
+    top = torch.stack(made.logits).topk(2).values
+    print("closest call", float((top[..., 0] - top[..., 1]).min()))
+    tokens = made.sequences[0, n:]
+    return tokens, torch.stack(made.logits)[:, 0].log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+
+
 def continue_rows(name, spec):
-    kinds = {"gemma3_sees": transformers.Gemma3ForConditionalGeneration, "llama4_sees": transformers.Llama4ForConditionalGeneration,
-             "gemma4_sees": transformers.Gemma4ForConditionalGeneration, "qwen3_vl_sees": transformers.Qwen3VLForConditionalGeneration,
-             "qwen3_vl_moe_sees": transformers.Qwen3VLMoeForConditionalGeneration}
-    model = kinds[name].from_pretrained(os.path.join("tests/golden/images", name), attn_implementation="eager", dtype=torch.float32).eval()
-    model.generation_config.eos_token_id = None
     first, rows = 0, []
-    seen = {key: value for key, value in inputs_of(spec, np.array(spec["ids"])).items() if "type_ids" not in key}
     for row, n, views in zip(spec["ids"], spec["prompt"], spec["views"]):
-        ids = torch.tensor([row[:n]])
-        types = {key: (ids == TOKEN).long() for key in inputs_of(spec, np.array(spec["ids"])) if "type_ids" in key}
-        made = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=MORE,
-                              output_logits=True, return_dict_in_generate=True, **types,
-                              **some_of(seen, first, views))
-        top = torch.stack(made.logits).topk(2).values
-        print(name, "closest call", float((top[..., 0] - top[..., 1]).min()))
-        tokens = made.sequences[0, n:]
-        logprobs = torch.stack(made.logits)[:, 0].log_softmax(-1).gather(1, tokens[:, None])[:, 0]
-        rows.append(dict(prompt=n, tokens=tokens.tolist(), logprobs=[round(x, 7) for x in logprobs.tolist()]))
+        seen = {key: value for key, value in inputs_of(spec, np.array(spec["ids"])).items() if "type_ids" not in key}
+        seen = some_of(seen, first, views)
+
+        def made(change):
+            model = KINDS[name].from_pretrained(os.path.join("tests/golden/images", name), attn_implementation="eager", dtype=torch.float32)
+            model.generation_config.eos_token_id = None
+            return continue_row(*change(model.eval()), spec, row, n)
+
+        tokens, logprobs = made(lambda model: (model, seen))
+        noise = 0
+        for change in [lambda model: in_float64(model, seen)] + [lambda model, k=k: (moved(model, k), seen) for k in range(8)]:
+            other, others = made(change)
+            assert tokens.tolist() == other.tolist()
+            noise = max(noise, float((logprobs - others).abs().max()))
+        rows.append(dict(prompt=n, tokens=tokens.tolist(), logprobs=[round(x, 7) for x in logprobs.tolist()], noise=round(noise, 7)))
         first += views
     return rows
+
+
+def run(spec, model, ids, seen):
+    """Logits, loss and the gradient of every parameter by name."""
+    labels = torch.tensor(ids)
+    for b, prompt in enumerate(spec["prompt"]):
+        labels[b, :prompt] = -100
+    got = model(input_ids=torch.tensor(ids), labels=labels, attention_mask=torch.ones_like(labels), **seen)
+    got.loss.backward()
+    named = dict(model.named_parameters(), **{name: b for name, b in model.named_buffers() if b.requires_grad})
+    return got.logits.detach().numpy(), got.loss.detach().numpy(), {name: p.grad.numpy() for name, p in named.items() if p.grad is not None}, named
+
+
+def distance(a, b):
+    """Of the tests: the norm of the difference over the norm."""
+    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
 def main():
@@ -605,13 +689,9 @@ def main():
     ids = np.array(spec["ids"])
     assert ids.shape == (2, LENGTH)
     seen = inputs_of(spec, ids)
-    labels = torch.tensor(ids)
-    for b, prompt in enumerate(spec["prompt"]):
-        labels[b, :prompt] = -100
-    got = model(input_ids=torch.tensor(ids), labels=labels, attention_mask=torch.ones_like(labels), **seen)
-    got.loss.backward()
-    named = dict(model.named_parameters(), **{name: b for name, b in model.named_buffers() if b.requires_grad})
-    gradients = {name: p.grad.numpy() for name, p in named.items() if p.grad is not None}
+    logits, loss, gradients, named = run(spec, model, ids, seen)
+    exact, exact_seen = in_float64(spec["make"](), seen)
+    exact_logits, _, exact_gradients, _ = run(spec, exact, ids, exact_seen)
     if "grids" in spec:
         for p in named.values():
             p.requires_grad_(False)
@@ -626,21 +706,24 @@ def main():
     with h5py.File(os.path.join(folder, "expected.h5"), "w", libver="latest") as out:
         out.attrs["config"] = spec["config"]
         out.attrs["versions"] = json.dumps({"transformers": transformers.__version__, "torch": torch.__version__})
-        found, names, grads = set(), [], []
+        found, names, grads, noise = set(), [], [], 0
         for ours, theirs, change in spec["rows"]():
             path, = [p for p in named if p.endswith(theirs) and (p not in found or "qkv" in p)]
             found.add(path)
-            gradient = gradients[path]
+            gradient, change = gradients[path], same if change is plus_one else change
+            if not ours.endswith("key/bias"):  # 0 in real numbers
+                noise = max(noise, distance(change(gradient), change(exact_gradients[path])))
             if ours == "token_embedder/embedding":
                 gradient = gradient / spec["factor"] ** 2  # theirs is of the smaller table
-            grads.append((same if change is plus_one else change)(gradient).ravel())
+            grads.append(change(gradient).ravel())
             names.append(f"{ours} {grads[-1].size}")
-        left = {p for p in set(named) - found if name == "gemma3_sees" or spec.get("whole") or "language_model" not in p}
+        left = {p for p in set(named) - found if name == "gemma3_sees" or spec.get("whole") or not ("language_model" in p or "lm_head" in p)}
         assert not left, left
+        out.attrs["f64_gradient"], out.attrs["f64_logits"] = noise, distance(logits, exact_logits)
         out.attrs["names"] = "\n".join(names) + "\n"
         out["grads"] = np.concatenate(grads)
         write_batch(out, spec, ids, seen["pixel_values"].numpy())
-        out["logits"], out["loss"] = got.logits.detach().numpy(), got.loss.detach().numpy()
+        out["logits"], out["loss"] = logits, loss
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ typedef struct MxHfEncoder {
     const char *model_type; /* of its vision_config; of several a blank between them */
     const char *layers;     /* what stands before the number of a layer, … */
     const char *deep; /* … and of what adds to a layer of the decoder; NULL = nothing does */
+    int64_t mrope[3]; /* mrope_section where it is missing */
     /* What stands before the names of the text model's tensors, in the place of what. */
     struct {
         const char *with, *without;

@@ -44,15 +44,15 @@ static const Size sizes[] = {
     {"gemma4", "position_embedding_size", .ours = {"num_position_embeddings_for_vit"}, SIZE(see_positions), .missing = 10240},
     {"gemma4", "rope_theta", .ours = {"rope_theta_for_vit"}, SIZE(see_theta), .missing = 100},
     {"gemma4", "vision_soft_tokens_per_image", AROUND, {"vision_output_length"}, SIZE(see_tokens), 280},
-    {"qwen3_vl", "hidden_size", .ours = {"hidden_size_for_vit"}, SIZE(see_dim), .missing = 1152},
-    {"qwen3_vl", "num_heads", .ours = {"num_attention_heads_for_vit"}, SIZE(see_heads), .missing = 16},
-    {"qwen3_vl", "depth", .ours = {"num_hidden_layers_for_vit"}, SIZE(see_layers), .missing = 27},
-    {"qwen3_vl", "intermediate_size", .ours = {"intermediate_size_for_vit"}, SIZE(see_mlp), .missing = 4304},
-    {"qwen3_vl", "patch_size", .ours = {"patch_size_for_vit"}, SIZE(see_patch), .missing = 16},
-    {"qwen3_vl", "spatial_merge_size", .ours = {"spatial_merge_size_for_vit"}, SIZE(see_pool), .missing = 2},
-    {"qwen3_vl", "temporal_patch_size", .ours = {"temporal_patch_size_for_vit"}, SIZE(see_frames), .missing = 2},
-    {"qwen3_vl", "out_hidden_size", .ours = {"out_hidden_size_for_vit"}, SIZE(see_out), .missing = 3584},
-    {"qwen3_vl", "num_position_embeddings", .ours = {"num_position_embeddings_for_vit"}, SIZE(see_positions), .missing = 2304},
+    {"qwen3_vl qwen3_5", "hidden_size", .ours = {"hidden_size_for_vit"}, SIZE(see_dim), .missing = 1152},
+    {"qwen3_vl qwen3_5", "num_heads", .ours = {"num_attention_heads_for_vit"}, SIZE(see_heads), .missing = 16},
+    {"qwen3_vl qwen3_5", "depth", .ours = {"num_hidden_layers_for_vit"}, SIZE(see_layers), .missing = 27},
+    {"qwen3_vl qwen3_5", "intermediate_size", .ours = {"intermediate_size_for_vit"}, SIZE(see_mlp), .missing = 4304},
+    {"qwen3_vl qwen3_5", "patch_size", .ours = {"patch_size_for_vit"}, SIZE(see_patch), .missing = 16},
+    {"qwen3_vl qwen3_5", "spatial_merge_size", .ours = {"spatial_merge_size_for_vit"}, SIZE(see_pool), .missing = 2},
+    {"qwen3_vl qwen3_5", "temporal_patch_size", .ours = {"temporal_patch_size_for_vit"}, SIZE(see_frames), .missing = 2},
+    {"qwen3_vl qwen3_5", "out_hidden_size", .ours = {"out_hidden_size_for_vit"}, SIZE(see_out), .missing = 3584},
+    {"qwen3_vl qwen3_5", "num_position_embeddings", .ours = {"num_position_embeddings_for_vit"}, SIZE(see_positions), .missing = 2304},
 };
 // clang-format on
 
@@ -85,8 +85,8 @@ static const Fixed fixed[] = {
     {"gemma4", "attention_bias", .is_flag = true},
     {"gemma4", "use_clipped_linears", .is_flag = true},
     {"gemma4", "standardize", .is_flag = true, .flag = true},
-    {"qwen3_vl", "hidden_act", .word = "gelu_pytorch_tanh"},
-    {"qwen3_vl", "in_channels", .number = 3},
+    {"qwen3_vl qwen3_5", "hidden_act", .word = "gelu_pytorch_tanh"},
+    {"qwen3_vl qwen3_5", "in_channels", .number = 3},
     {"gemma4", "use_bidirectional_attention", .word = "vision", .holder = AROUND, .within = "text_config", .is_needed = true},
 };
 // clang-format on
@@ -146,7 +146,6 @@ static bool read_deep(const MxJson *vision, MxHfModel *m) {
 
 /* Pairs that time, row and column rotate in turn; false = they are rotated otherwise. */
 static bool read_mrope(const MxJson *outer, MxHfModel *m) {
-    static const int64_t usual[MX_MROPE_KINDS] = {24, 20, 20};
     const MxJson *text = hf_get(outer, "text_config"), *rope = hf_get(text, "rope_parameters");
     if (!rope) rope = hf_get(text, "rope_scaling");
     const MxJson *list = hf_get(rope, "mrope_section"), *turns = hf_get(rope, "mrope_interleaved");
@@ -154,7 +153,7 @@ static bool read_mrope(const MxJson *outer, MxHfModel *m) {
     if (turns && (!mx_json_bool(turns, &interleaves) || !interleaves)) return false;
     if (list && mx_json_length(list) != MX_MROPE_KINDS) return false;
     for (size_t k = 0; k < MX_MROPE_KINDS; k++) {
-        m->mrope[k] = usual[k];
+        m->mrope[k] = m->encoder->hf.mrope[k];
         if (list && (!mx_json_int(mx_json_at(list, k), &m->mrope[k]) || m->mrope[k] < 0))
             return false;
     }

@@ -72,3 +72,16 @@ const MxFamily family_qwen3_5 = {
               .default_chosen = 8,
               .default_rotated = 0.25},
 };
+
+/* As of Qwen 3-VL, but nothing is added behind the decoder's layers. Source: MaxText
+ * models/qwen3_5_vision.py @e591f30c. */
+const MxEncoder encoder_qwen3_5 = {
+    .name = "qwen3_5",
+    .decoders = "qwen3_5",
+    .tower = "Qwen3_5MoeVisionEncoder_0",
+    .projector = "Qwen3_5MoeVisionProjector_0",
+    FAMILY_QWEN3_EYE,
+    .hf = {.model_type = "qwen3_5_moe qwen3_5_moe_vision",
+           FAMILY_QWEN3_HF_EYE,
+           .mrope = {11, 11, 10}},
+};

@@ -43,4 +43,14 @@
     "decoder/layers/.*(self_attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))"
 // clang-format on
 
+/* Encoders of images of Qwen 3: they differ in names, and in what they add to the decoder. */
+#define FAMILY_QWEN3_EYE                                                                           \
+    .layer = "blocks_", .pools = MX_POOLS_BY_MERGE, .keeps_form = true, .keeps_size = true,        \
+    .least_pixels = 65536, .keeps_squares = true, .mixes_places = true, .has_own_stride = true,    \
+    .has_mrope = true, .is_cubic = true, .mark = "<|vision_start|><|image_pad|><|vision_end|>",    \
+    .begin = "<|vision_start|>", .token = "<|image_pad|>", .end = "<|vision_end|>", .around = "",  \
+    .whole = ""
+#define FAMILY_QWEN3_HF_EYE                                                                        \
+    .text = {"model.language_model.", "model."}, .layers = "model.visual.blocks."
+
 #endif

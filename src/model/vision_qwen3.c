@@ -155,3 +155,10 @@ const Eye eye_qwen3_vl = {
     .other_flops = deep_flops,
     .projector_flops = merger_flops,
 };
+
+const Eye eye_qwen3_5 = {
+    .params = add_params,
+    .see = see,
+    .other_flops = deep_flops,
+    .projector_flops = merger_flops,
+};

@@ -127,7 +127,7 @@ END_TEST
 
 static const char *const eyes[] = {"gemma3_sees",       "119", "llama4_sees",   "51",
                                    "gemma4_sees",       "104", "qwen3_vl_sees", "82",
-                                   "qwen3_vl_moe_sees", "83"};
+                                   "qwen3_vl_moe_sees", "83",  "qwen3_5_sees",  "127"};
 
 /* The encoder of images is taken where that is asked for, and goes back. */
 START_TEST(encoders_go_both_ways) {
