@@ -91,25 +91,38 @@ static bool meets(const Buffer *a, const Buffer *b) {
     return a->first <= b->last && b->first <= a->last;
 }
 
+/* How many of n that are in order of offsets lie before an offset. */
+static int before(const Buffer *placed, int n, size_t offset) {
+    int low = 0, high = n;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (placed[middle].offset < offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* Largest first, each at the lowest offset where nothing lies that lives while it does. */
 static size_t place_buffers(Layout *l) {
     Buffer **order = mx_new_n(&l->arena, Buffer *, l->n_buffers + 1);
-    Buffer **placed = mx_new_n(&l->arena, Buffer *, l->n_buffers + 1); /* by offset */
+    Buffer *placed = mx_new_n(&l->arena, Buffer, l->n_buffers + 1); /* copies, by offset */
     size_t top = 0;
     for (int i = 0; i < l->n_buffers; i++) order[i] = &l->buffers[i];
     qsort(order, (size_t)l->n_buffers, sizeof *order, larger_first);
     for (int i = 0; i < l->n_buffers; i++) {
-        Buffer *b = order[i];
-        int at = 0;
-        b->offset = 0;
-        for (int j = 0; j < i && placed[j]->offset < b->offset + b->bytes; j++) {
-            size_t end = placed[j]->offset + placed[j]->bytes;
-            if (meets(placed[j], b) && end > b->offset) b->offset = end;
+        Buffer b = *order[i];
+        b.offset = 0;
+        for (int j = 0; j < i && placed[j].offset < b.offset + b.bytes; j++) {
+            size_t end = placed[j].offset + placed[j].bytes;
+            if (meets(&placed[j], &b) && end > b.offset) b.offset = end;
         }
-        while (at < i && placed[at]->offset < b->offset) at++;
+        int at = before(placed, i, b.offset);
         memmove(placed + at + 1, placed + at, (size_t)(i - at) * sizeof *placed);
         placed[at] = b;
-        if (b->offset + b->bytes > top) top = b->offset + b->bytes;
+        order[i]->offset = b.offset;
+        if (b.offset + b.bytes > top) top = b.offset + b.bytes;
     }
     return top;
 }

@@ -248,10 +248,9 @@ static bool plan_base(MxArena *arena, const MxConfigRequest *request, MxPlan *ba
     if (!mx_config_load(arena, request, &config, err) || !check_chosen(request, config, err) ||
         !plan_sharding(arena, config, base, err))
         return false;
-    for (int i = 0; i < base->mesh.mesh.n; i++)
-        if (base->mesh.mesh.slices[i] > 1 || config->enable_diloco)
-            return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
-                           "--search plans one slice: no dcn_* sizes, no enable_diloco");
+    if (base->mesh.mesh.slices || config->enable_diloco)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "--search plans one slice: no dcn_* sizes, no enable_diloco");
     base->tflops = mx_model_tflops(base->model);
     return true;
 }

@@ -148,7 +148,7 @@ bool mx_mesh_from_parallelism(MxArena *arena, const MxMeshInput *in, MxMesh *out
     if (!read_factors(in, &ici, err) || !read_factors(in, &dcn, err)) return false;
     if (in->n_devices && !fill_both(arena, in, &ici, &dcn, err)) return false;
     int64_t *sizes = mx_new_n(arena, int64_t, n), total = 1;
-    int64_t *slices = mx_new_n(arena, int64_t, n);
+    int64_t *slices = mx_new_n(arena, int64_t, n), n_slices = 1;
     for (int i = 0; i < n; i++) {
         int64_t inner = ici.sizes[i] < 0 ? 1 : ici.sizes[i];
         int64_t outer = !in->dcn || dcn.sizes[i] < 0 ? 1 : dcn.sizes[i];
@@ -156,9 +156,10 @@ bool mx_mesh_from_parallelism(MxArena *arena, const MxMeshInput *in, MxMesh *out
             return false;
         sizes[i] = inner * outer;
         slices[i] = outer;
+        n_slices *= outer;
     }
     if (!mx_mesh_new(arena, in->axes, sizes, n, out, err)) return false;
-    out->slices = slices;
+    if (n_slices > 1) out->slices = slices;
     return true;
 }
 
@@ -197,17 +198,29 @@ static int64_t inside(const MxMesh *mesh, int axis) {
     return n ? n : 1;
 }
 
-int64_t mx_mesh_slice(const MxMesh *mesh, int64_t rank) {
-    int64_t slice = 0;
-    for (int i = 0; mesh->slices && i < mesh->n; i++)
-        slice = slice * mesh->slices[i] + mx_mesh_coord(mesh, rank, i) / inside(mesh, i);
+/* Both numbers at once, from the last axis to the first: plans ask for them of thousands of ranks. */
+static int64_t slice_of(const MxMesh *mesh, int64_t rank, int64_t *place) {
+    int64_t slice = 0, slices = 1, places = 1;
+    *place = mesh->slices ? 0 : rank;
+    for (int i = mesh->n - 1; mesh->slices && i >= 0; i--) {
+        int64_t coord = rank % mesh->sizes[i];
+        rank /= mesh->sizes[i];
+        slice += coord / inside(mesh, i) * slices;
+        *place += coord % inside(mesh, i) * places;
+        slices *= mesh->slices[i];
+        places *= inside(mesh, i);
+    }
     return slice;
 }
 
+int64_t mx_mesh_slice(const MxMesh *mesh, int64_t rank) {
+    int64_t place;
+    return slice_of(mesh, rank, &place);
+}
+
 int64_t mx_mesh_place(const MxMesh *mesh, int64_t rank) {
-    int64_t place = 0;
-    for (int i = 0; i < mesh->n; i++)
-        place = place * inside(mesh, i) + mx_mesh_coord(mesh, rank, i) % inside(mesh, i);
+    int64_t place;
+    slice_of(mesh, rank, &place);
     return place;
 }
 
