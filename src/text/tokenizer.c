@@ -241,6 +241,7 @@ static bool is_in(MxArena *arena, const char *dir, int type) {
 }
 
 const char *mx_tokenizer_find(MxArena *arena, const char *path) {
+    if (!path || !*path) return "";
     const char *shared = mx_path_join(arena, mx_share_dir(arena), path);
     bool is_here = *path == '/' || mx_file_exists(path) || mx_dir_exists(path);
     return !is_here && (mx_file_exists(shared) || mx_dir_exists(shared)) ? shared : path;
