@@ -65,7 +65,7 @@ typedef struct MxTokens {
 bool mx_tokenizer_open(MxArena *arena, const char *type, const char *path, MxTokenizer **out,
                        MxError *err);
 /* mx_tokenizer_find — where the tokenizer is that a path names: there, or below the program's share
- * folder. */
+ * folder; "" if path is NULL or "". */
 const char *mx_tokenizer_find(MxArena *arena, const char *path);
 /* mx_tokenizer_guess — the type of the tokenizer in a file or folder, by names only; NULL = none.
  */

@@ -15,6 +15,18 @@ bool config_are_good(const ConfigLoad *load, const MxKey *keys, int n);
  * is shown. */
 MxKey config_culprit(const ConfigLoad *load, MxKey a, MxKey b);
 
+/* What a list of whole numbers from 0 on is to hold. */
+typedef struct ConfigNumbers {
+    const char *what; /* "layers" */
+    int64_t low, high;
+    int least, most; /* how many; most 0 = any number of them */
+} ConfigNumbers;
+
+/* config_whole — a whole number from 0 on; -1 = it is none. config_check_numbers — that a key holds
+ * such a list; false after an error. */
+int64_t config_whole(const MxYaml *node);
+bool config_check_numbers(ConfigLoad *load, MxKey key, const MxYaml *list, ConfigNumbers wanted);
+
 /* config_check_run — its name, and what is traced; config_check_batch — batches; config_check_model
  * — sizes, heads, windows, experts, positions; config_check_vision — encoders of images;
  * config_check_data — files, columns, tokenizers, and what the objectives need of them. */

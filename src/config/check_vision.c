@@ -3,7 +3,6 @@
 #include "check.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 enum { MOST_SIDE = 1 << 12 }; /* pixels */
 
@@ -14,26 +13,9 @@ static bool wants(ConfigLoad *load, MxKey key, int64_t wanted, int64_t found) {
     return false;
 }
 
-/* -1 = it is none. */
-static int64_t read_number(const MxYaml *node) {
-    const char *text = node->kind < MX_YAML_LIST && node->text ? node->text : "";
-    bool is_number = *text && strspn(text, "0123456789") == strlen(text) && strlen(text) < 9;
-    return is_number ? strtoll(text, NULL, 10) : -1;
-}
-
-int mx_config_numbers(const MxYaml *node, int most, int64_t *out) {
-    if (node->kind != MX_YAML_LIST || node->n > most) return -1;
-    for (int i = 0; i < node->n; i++) {
-        int64_t number = read_number(node->item[i]);
-        if (number < 0) return -1;
-        if (out) out[i] = number;
-    }
-    return node->n;
-}
-
 /* A whole number of pixels; 0 = it is none. */
 static int64_t read_pixels(const MxYaml *node) {
-    int64_t pixels = read_number(node);
+    int64_t pixels = config_whole(node);
     return pixels > 0 && pixels <= MOST_SIDE ? pixels : 0;
 }
 
@@ -194,17 +176,18 @@ static void check_mixed(ConfigLoad *load, const MxConfig *c) {
 /* Layers of the tower, in order, that are not more than the decoder has. */
 static void check_deep(ConfigLoad *load, const MxConfig *c) {
     const MxKey key = MX_KEY_deepstack_visual_indexes_for_vit;
+    const MxYaml *list = c->deepstack_visual_indexes_for_vit;
+    const ConfigNumbers layers = {.what = "layers of the encoder",
+                                  .high = c->num_hidden_layers_for_vit - 1,
+                                  .most = MX_MOST_DEEP};
     int64_t layer[MX_MOST_DEEP];
-    if (!GOOD(load, key)) return;
-    int n = mx_config_numbers(c->deepstack_visual_indexes_for_vit, MX_MOST_DEEP, layer);
-    bool fits = n >= 0;
-    for (int i = 0; i < n; i++)
-        fits = fits && layer[i] < c->num_hidden_layers_for_vit && (!i || layer[i] > layer[i - 1]);
-    if (!fits)
-        config_fail(load, key,
-                    "wants a list of layers of the encoder, from 0 to %lld, each later than the "
-                    "one before",
-                    (long long)c->num_hidden_layers_for_vit - 1);
+    if (!GOOD(load, key) || !config_check_numbers(load, key, list, layers)) return;
+    int n = mx_config_numbers(list, MX_MOST_DEEP, layer);
+    bool rises = true;
+    for (int i = 1; i < n; i++) rises = rises && layer[i] > layer[i - 1];
+    if (!rises)
+        config_fail(load, key, "wants each layer later than the one before, found %s",
+                    config_quote(load->arena, list));
     else if (n > c->num_decoder_layers)
         config_fail(load, key,
                     "%d layers of the encoder add to the decoder's first ones; it has %lld", n,
@@ -218,10 +201,11 @@ static void check_mrope(ConfigLoad *load, const MxConfig *c, const MxEncoder *en
                     "true: images of vision_encoder_block \"%s\" have no rows and columns in the "
                     "decoder",
                     encoder->name);
-    if (mx_config_numbers(c->mrope_section, MX_MROPE_KINDS, NULL) != MX_MROPE_KINDS)
-        config_fail(load, MX_KEY_mrope_section,
-                    "wants a list of three numbers: pairs of a head that are rotated by time, row "
-                    "and column");
+    config_check_numbers(load, MX_KEY_mrope_section, c->mrope_section,
+                         (ConfigNumbers){.what = "numbers of pairs (time, row, column)",
+                                         .high = CONFIG_LARGEST_SIZE,
+                                         .least = MX_MROPE_KINDS,
+                                         .most = MX_MROPE_KINDS});
 }
 
 static void check_sizes(ConfigLoad *load, const MxConfig *c, const MxEncoder *encoder) {

@@ -281,14 +281,14 @@ static void derive_data_sharding(ConfigLoad *load, MxConfig *c) {
     c->data_sharding = list;
 }
 
-/* What is no number is told of later. */
+/* A list that is wrong is told of later. */
 static void derive_recall(ConfigLoad *load, MxConfig *c) {
     const MxFamily *family = mx_family_find(c->decoder_block);
     const MxYaml *list = c->engram_layers;
     if (!family || !family->has_streams || list->kind != MX_YAML_LIST) return;
     int64_t *layers = mx_new_n(load->arena, int64_t, list->n);
-    for (int i = 0; i < list->n; i++)
-        if (list->item[i]->kind == MX_YAML_INT) layers[c->n_recall++] = list->item[i]->integer;
+    int n = mx_config_numbers(list, list->n, layers);
+    c->n_recall = n < 0 ? 0 : n;
     c->recall_layers = layers;
 }
 

@@ -136,8 +136,7 @@ bool config_node_is_null(const MxYaml *node) {
     return node->kind == MX_YAML_STRING && (!*node->text || !strcasecmp(node->text, "none"));
 }
 
-/* MaxText's own files quote some numbers ("1e-06"): a quoted scalar is read as a plain one too. */
-static MxYaml unquoted(const MxYaml *node) {
+MxYaml config_node_unquoted(const MxYaml *node) {
     MxYaml plain = *node;
     if (plain.kind == MX_YAML_STRING) config_type_scalar(&plain);
     return plain;
@@ -146,7 +145,7 @@ static MxYaml unquoted(const MxYaml *node) {
 bool config_node_equal(MxArena *arena, const MxYaml *a, const MxYaml *b) {
     if (config_node_is_null(a) || config_node_is_null(b))
         return config_node_is_null(a) && config_node_is_null(b);
-    MxYaml x = unquoted(a), y = unquoted(b);
+    MxYaml x = config_node_unquoted(a), y = config_node_unquoted(b);
     bool are_numbers = (x.kind == MX_YAML_INT || x.kind == MX_YAML_FLOAT) &&
                        (y.kind == MX_YAML_INT || y.kind == MX_YAML_FLOAT);
     if (are_numbers) return x.number == y.number;

@@ -166,6 +166,9 @@ MxYaml *config_node_string(MxArena *arena, const char *text, MxWhere where);
 /* config_node_equal — same kind and value; 1 equals 1.0, and null, "" and none are equal. */
 bool config_node_equal(MxArena *arena, const MxYaml *a, const MxYaml *b);
 bool config_node_is_null(const MxYaml *node);
+/* config_node_unquoted — a quoted scalar as a plain one: MaxText's own files quote some numbers
+ * ("1e-06"). */
+MxYaml config_node_unquoted(const MxYaml *node);
 /* config_node_merge — the pairs of both maps; of a key that both have, strong's. Either may be
  * NULL; what is no map replaces all. */
 const MxYaml *config_node_merge(MxArena *arena, const MxYaml *weak, const MxYaml *strong);

@@ -1,7 +1,7 @@
 /* teacher.c — checks the keys of distillation together, and that student and teacher are
  * compatible. Source: MaxText types.py, trainers/post_train/distillation/train_distill.py
  * @e591f30c; mistakes that MaxText only notices by mismatching shapes are reported here. */
-#include "room.h"
+#include "check.h"
 
 bool config_has_teacher(const MxConfig *c) {
     const MxYaml *map = c->teacher_overrides;
@@ -109,16 +109,9 @@ static void check_features(ConfigLoad *load, const MxConfig *student, const MxCo
                     "those to compare",
                     (long long)ours, (long long)theirs);
     if (is_all) return;
-    if (layers->kind != MX_YAML_LIST || !layers->n)
-        config_fail(load, MX_KEY_distill_layer_indices, "wants a list of layers, found %s",
-                    config_quote(load->arena, layers));
-    for (int i = 0; layers->kind == MX_YAML_LIST && i < layers->n; i++) {
-        const MxYaml *item = layers->item[i];
-        if (item->kind != MX_YAML_INT || item->integer < 0 || item->integer >= least)
-            config_fail(load, MX_KEY_distill_layer_indices,
-                        "wants layers that both models have, from 0 to %lld, found %s",
-                        (long long)least - 1, config_quote(load->arena, item));
-    }
+    config_check_numbers(
+        load, MX_KEY_distill_layer_indices, layers,
+        (ConfigNumbers){.what = "layers of both models", .high = least - 1, .least = 1});
 }
 
 void config_check_teacher(ConfigLoad *load) {

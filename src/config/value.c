@@ -14,8 +14,7 @@ static const char *row_unit(const ConfigRow *row, MxArena *arena) {
 
 /* MaxText's own files quote some numbers: read a string as a plain scalar once more. */
 static MxYaml plain_form(const MxYaml *node) {
-    MxYaml plain = *node;
-    if (node->kind == MX_YAML_STRING) config_type_scalar(&plain);
+    MxYaml plain = config_node_unquoted(node);
     if (plain.kind == MX_YAML_STRING && *plain.text) {
         char *end;
         double number = strtod(plain.text, &end); /* Python's float() takes "-.5", YAML does not */

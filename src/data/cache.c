@@ -121,7 +121,6 @@ void cache_tell(const MxDataset *dataset, MxText *out) {
 typedef struct Remembered {
     MxDataFile file;
     struct timespec changed;
-    uint64_t settings;
     MxBytes what;
 } Remembered;
 
@@ -129,44 +128,67 @@ struct MxDataMemory {
     MxArena *arena;
     Remembered *item; /* [n] */
     int n, cap;
+    MxMap index; /* of key_of → item */
 };
 
 MxDataMemory *mx_data_memory_new(MxArena *arena) {
     MxDataMemory *memory = mx_new(arena, MxDataMemory);
     *memory = (MxDataMemory){.arena = arena};
+    mx_map_init(&memory->index, arena);
     return memory;
 }
 
-void cache_remember(const MxDataset *dataset, MxDataFile file, uint64_t settings, MxBytes what) {
-    MxDataMemory *memory = dataset->config.memory;
-    struct stat st;
-    if (!memory || !dataset->config.remembers || stat(file.path, &st)) return;
+static const char *key_of(MxArena *arena, const char *path, uint64_t settings) {
+    return mx_arena_printf(arena, "%016llx %s", (unsigned long long)settings, path);
+}
+
+/* What is remembered of the file as it is now; NULL = nothing. */
+static const Remembered *find_remembered(const MxDataMemory *memory, const char *key,
+                                         const struct stat *st) {
+    int64_t i = mx_map_get(&memory->index, key, -1);
+    const Remembered *item = i < 0 ? NULL : &memory->item[i];
+    bool is_same = item && item->file.bytes == st->st_size &&
+                   item->changed.tv_sec == st->st_mtim.tv_sec &&
+                   item->changed.tv_nsec == st->st_mtim.tv_nsec;
+    return is_same ? item : NULL;
+}
+
+static Remembered *add_remembered(MxDataMemory *memory, const char *key) {
     if (memory->n == memory->cap) {
         memory->cap = memory->cap ? 2 * memory->cap : 16;
         memory->item = mx_arena_grow(memory->arena, memory->item, (size_t)memory->n,
                                      (size_t)memory->cap, sizeof *memory->item);
     }
-    Remembered *item = &memory->item[memory->n++];
-    *item = (Remembered){.file = file, .changed = st.st_mtim, .settings = settings};
-    item->file.path = mx_arena_strdup(memory->arena, file.path);
-    item->what = (MxBytes){mx_arena_alloc(memory->arena, what.size + 1), what.size};
-    if (what.size) memcpy(item->what.data, what.data, what.size);
+    mx_map_set(&memory->index, mx_arena_strdup(memory->arena, key), memory->n);
+    return &memory->item[memory->n++];
+}
+
+void cache_remember(const MxDataset *dataset, MxDataFile file, uint64_t settings, MxBytes what) {
+    MxArena scratch = {.name = "key"};
+    MxDataMemory *memory = dataset->config.memory;
+    struct stat st;
+    if (!memory || !dataset->config.remembers || stat(file.path, &st)) return;
+    const char *key = key_of(&scratch, file.path, settings);
+    if (!find_remembered(memory, key, &st)) {
+        Remembered *item = add_remembered(memory, key);
+        *item = (Remembered){.file = file, .changed = st.st_mtim};
+        item->file.path = mx_arena_strdup(memory->arena, file.path);
+        item->what = (MxBytes){mx_arena_alloc(memory->arena, what.size + 1), what.size};
+        if (what.size) memcpy(item->what.data, what.data, what.size);
+    }
+    mx_arena_release(&scratch);
 }
 
 bool cache_recall(const MxDataset *dataset, const char *path, uint64_t settings, MxDataFile *file,
                   MxBytes *out) {
+    MxArena scratch = {.name = "key"};
     const MxDataMemory *memory = dataset->config.memory;
     struct stat st;
     if (!memory || stat(path, &st)) return false;
-    for (int i = 0; i < memory->n; i++) {
-        const Remembered *item = &memory->item[i];
-        if (strcmp(item->file.path, path) || item->settings != settings ||
-            item->file.bytes != st.st_size || item->changed.tv_sec != st.st_mtim.tv_sec ||
-            item->changed.tv_nsec != st.st_mtim.tv_nsec)
-            continue;
-        *file = item->file;
-        *out = item->what;
-        return true;
-    }
-    return false;
+    const Remembered *item = find_remembered(memory, key_of(&scratch, path, settings), &st);
+    mx_arena_release(&scratch);
+    if (!item) return false;
+    *file = item->file;
+    *out = item->what;
+    return true;
 }

@@ -5,9 +5,15 @@
 
 enum { CHANNELS = 3 };
 
+/* A member; NULL = it is missing or null, which transformers takes for the same. */
+static const MxJson *get(const MxJson *json, const char *key) {
+    const MxJson *value = mx_json_get(json, key);
+    return value && strcmp(mx_json_kind(value), "null") ? value : NULL;
+}
+
 static bool read_numbers(const MxJson *json, const char *key, double out[CHANNELS], MxWhere where,
                          MxError *err) {
-    const MxJson *list = mx_json_get(json, key);
+    const MxJson *list = get(json, key);
     if (!list) return true;
     for (int c = 0; c < CHANNELS; c++)
         if (mx_json_length(list) != CHANNELS ||
@@ -53,11 +59,11 @@ static bool read_limits(const MxJson *json, Seer *seer, MxWhere where, MxError *
                   {"longest_edge", "max_pixels", &seer->most}};
     const int64_t room = seer->most;
     for (int i = 0; i < MX_COUNT(limits); i++) {
-        const MxJson *value = mx_json_get(json, limits[i].older);
-        if (!value) value = mx_json_get(mx_json_get(json, "size"), limits[i].edge);
+        const MxJson *older = get(json, limits[i].older);
+        const MxJson *value = older ? older : get(mx_json_get(json, "size"), limits[i].edge);
         if (value && (!mx_json_int(value, limits[i].at) || *limits[i].at < 1))
             return mx_fail(err, MX_EXIT_BAD_INPUT, where, "%s: wanted a number of pixels",
-                           limits[i].edge);
+                           older ? limits[i].older : limits[i].edge);
     }
     if (seer->most > room) seer->most = room;
     if (seer->least > seer->most) seer->least = seer->most;
@@ -173,7 +179,7 @@ bool preprocessor_read(MxArena *arena, const MxDataConfig *config, Seer *seer, M
     if (json &&
         (!check_steps(json, &seer->vision, where, err) || !read_values(json, where, &values, err)))
         return false;
-    if (!read_limits(json, seer, where, err)) return false;
+    if (seer->encoder->keeps_size && !read_limits(json, seer, where, err)) return false;
     fill_values(seer, values.rescale, values.mean, values.std);
     return true;
 }

@@ -202,12 +202,12 @@ static void warn(Records *records) {
                         place_of(records->arena, reasons[i].out->first), reasons[i].why,
                         (long long)reasons[i].out->n, (long long)all,
                         keeps_mute ? "teach nothing" : "are left out");
-    if (records->chat && mx_chat_has_clock(records->chat) && !getenv("SOURCE_DATE_EPOCH"))
+    if (records->columns.talks && mx_chat_has_clock(records->chat) && !getenv("SOURCE_DATE_EPOCH"))
         mx_text_add(&text,
                     "%sthe chat template tells the date, so data differs from day to day; "
                     "SOURCE_DATE_EPOCH=SECONDS in the environment keeps it",
                     text.len ? "; " : "");
-    if (records->dataset->config.chat_template && !records->chat)
+    if (records->dataset->config.chat_template && !records->columns.talks)
         mx_text_add(&text, "%sthe data holds no conversations, so chat_template_path does nothing",
                     text.len ? "; " : "");
     if (text.len) records->dataset->warning = text.data;

@@ -56,7 +56,7 @@ typedef struct Records {
     MxArena *arena;
     MxDataset *dataset;
     Columns columns;
-    MxChat *chat; /* of columns that hold conversations */
+    MxChat *chat; /* for columns that hold conversations, from when it is first needed */
     Seer *seer;   /* NULL = no images */
     Record *item; /* [n] */
     int64_t n, cap;
@@ -91,6 +91,8 @@ bool records_read(Records *records, const char *path, MxError *err);
  * records_read, but a file whose content was read before is not read again. */
 bool records_cache_open(Records *records, MxError *err);
 bool records_read_kept(Records *records, const char *path, MxError *err);
+/* records_raise — tells a tally how long a record is, and its prompt and answer by themselves. */
+void records_raise(Tally *tally, int64_t whole, int64_t prompt, int64_t answer);
 /* records_answers — pieces of a record behind its prompt: 2 of a pair, 0 where they are asked for.
  * records_teach — whether any token of a record counts; notes how many. */
 int records_answers(const MxDataConfig *config);
@@ -107,10 +109,12 @@ bool scores_read(Records *records, const Fields *fields, const Draft *draft, MxW
 bool scores_keep(Records *records, const Fields *fields, MxWhere where, MxError *err);
 bool scores_check(const Records *records, MxError *err);
 
-/* talk_open — the chat template, once it is known that records hold conversations. talk_draft — the
+/* talk_find — the chat template, if it was not opened yet. talk_open — the same once it is known
+ * that records hold conversations: it counts as a file of the dataset. talk_draft — the
  * tokens of one: its messages, or a prompt and what follows it, by the columns' order. Errors: no
  * template; what is no conversation, or none that the template tells. Source: TRL 1.16,
  * trainer/sft_trainer.py and dpo_trainer.py (tokenize). */
+bool talk_find(Records *records, MxError *err);
 bool talk_open(Records *records, MxError *err);
 bool talk_draft(MxArena *arena, const Records *records, const Fields *record, const Field *column,
                 MxWhere where, Draft *out, MxError *err);

@@ -17,6 +17,10 @@ typedef struct KeptHead {
     int64_t text_bytes; /* texts, each with a 0: places, columns found, names of columns */
 } KeptHead;
 
+static const KeptHead *head_of(MxBytes what) {
+    return (const KeptHead *)(const void *)what.data;
+}
+
 typedef struct KeptRecord {
     int32_t n[PIECES], n_counted, n_turns;
 } KeptRecord;
@@ -24,7 +28,8 @@ typedef struct KeptRecord {
 /* ---- what the result depends on */
 
 /* Of what a file was made into: all but what rows have room for. */
-static void add_settings(const Records *records, const MxChat *chat, MxText *out) {
+static void add_settings(const Records *records, MxText *out) {
+    const MxChat *chat = records->chat;
     const MxDataConfig *c = &records->dataset->config;
     const MxTokenizer *t = c->tokenizer;
     mx_text_add(out, "%s %016llx %d %d %d %d %d %d %d %d %d %016llx", mx_tokenizer_type(t),
@@ -44,16 +49,14 @@ bool records_cache_open(Records *records, MxError *err) {
     MxDataset *dataset = records->dataset;
     const MxDataConfig *c = &dataset->config;
     MxText text;
-    MxChat *chat = NULL;
     MxError none = {0};
     mx_text_init(&text, records->arena);
     if (!c->token_cache && !has_memory(c)) return true;
     if (c->is_sft || c->pairs) /* whether there are conversations the first record will tell */
-        mx_chat_open(records->arena, c->chat_template, c->tokenizer_dir, c->chat_where, &chat,
-                     &none);
+        talk_find(records, &none);
     mx_error_release(&none);
-    bool has_clock = chat && mx_chat_has_clock(chat);
-    add_settings(records, chat, &text);
+    bool has_clock = records->chat && mx_chat_has_clock(records->chat);
+    add_settings(records, &text);
     if (has_memory(c) && !has_clock) records->settings = mx_hash64(text.data, text.len);
     if (!c->token_cache) return true;
     mx_text_add(&text, " %lld %lld", (long long)c->length, (long long)c->max_prompt_length);
@@ -72,12 +75,6 @@ static const char *tell_format(MxArena *arena, const Records *records, const cha
     for (int i = 0; i < records->columns.n; i++)
         mx_text_add(&more, " \"%s\"", records->columns.name[i]);
     return more.data;
-}
-
-static void raise_longest(Tally *to, int64_t whole, int64_t prompt, int64_t answer) {
-    if (whole > to->n_longest) to->n_longest = whole;
-    if (prompt > to->n_longest_prompt) to->n_longest_prompt = prompt;
-    if (answer > to->n_longest_answer) to->n_longest_answer = answer;
 }
 
 /* ---- out of the cache */
@@ -140,13 +137,13 @@ static void take_records(Records *records, const KeptHead *head, const uint8_t *
 }
 
 static bool take(Records *records, MxBytes kept, const char *path, MxError *err) {
-    const KeptHead *head = (const KeptHead *)(const void *)kept.data;
+    const KeptHead *head = head_of(kept);
     const char *texts = (const char *)(kept.data + kept.size - head->text_bytes);
     Tally *tally = &records->tally;
     bool was_known = records->columns.n > 0;
     tally->n_cut_prompts += head->n_cut_prompts;
     tally->n_cut += head->n_cut;
-    raise_longest(tally, head->n_longest, head->n_longest_prompt, head->n_longest_answer);
+    records_raise(tally, head->n_longest, head->n_longest_prompt, head->n_longest_answer);
     take_left_out(records, &tally->empty, &head->empty, path, &texts);
     take_left_out(records, &tally->mute, &head->mute, path, &texts);
     take_columns(records, &texts);
@@ -223,7 +220,7 @@ static void add_tally(Tally *to, const Tally *more) {
     to->n_counted += more->n_counted;
     to->n_cut_prompts += more->n_cut_prompts;
     to->n_cut += more->n_cut;
-    raise_longest(to, more->n_longest, more->n_longest_prompt, more->n_longest_answer);
+    records_raise(to, more->n_longest, more->n_longest_prompt, more->n_longest_answer);
     add_left_out(&to->empty, &more->empty);
     add_left_out(&to->mute, &more->mute);
 }
@@ -236,12 +233,17 @@ typedef struct Kept {
     MxBytes bytes;
 } Kept;
 
-static bool keep(const Records *records, const Kept *kept, MxText *text, MxError *err) {
-    MxDataset *dataset = records->dataset;
-    MxBytes what = {(uint8_t *)text->data + CACHE_HEADER_BYTES, text->len - CACHE_HEADER_BYTES};
-    if (kept->to_memory)
+/* Adds the last file that was read to the memory, which has no use for records that were cut. */
+static void remember(const Records *records, const Kept *kept, MxBytes what) {
+    const MxDataset *dataset = records->dataset;
+    if (kept->to_memory && !head_of(what)->n_cut && !head_of(what)->n_cut_prompts)
         cache_remember(dataset, dataset->files[dataset->n_files - 1], kept->settings, what);
-    return !kept->to_cache || cache_keep(dataset, kept->key, text, err);
+}
+
+static bool keep(const Records *records, const Kept *kept, MxText *text, MxError *err) {
+    MxBytes what = {(uint8_t *)text->data + CACHE_HEADER_BYTES, text->len - CACHE_HEADER_BYTES};
+    remember(records, kept, what);
+    return !kept->to_cache || cache_keep(records->dataset, kept->key, text, err);
 }
 
 static bool make(Records *records, const char *path, const Kept *kept, MxError *err) {
@@ -263,10 +265,9 @@ static bool make(Records *records, const char *path, const Kept *kept, MxError *
     return ok;
 }
 
-/* Whether none of a file's records was cut, and none would be cut now. */
+/* Whether none of a file's records, which were not cut, would be cut now. */
 static bool fits(const MxDataConfig *c, const KeptHead *head) {
     int64_t prompt = c->max_prompt_length, answer = c->length - prompt;
-    if (head->n_cut || head->n_cut_prompts) return false;
     return c->pairs ? head->n_longest_prompt <= prompt && head->n_longest_answer <= answer
                     : head->n_longest <= c->length;
 }
@@ -282,7 +283,7 @@ static bool find(Records *records, const char *path, Kept *out, MxError *err) {
     out->settings = records->settings ^ mx_hash64(format, strlen(format));
     out->is_there = has_memory &&
                     cache_recall(dataset, path, out->settings, &out->file, &out->bytes) &&
-                    fits(c, (const KeptHead *)(const void *)out->bytes.data);
+                    fits(c, head_of(out->bytes));
     if (!out->is_there && out->to_cache) {
         ok = data_hash_whole(path, &out->file, err);
         out->key = ok ? cache_key(dataset, &out->file, format) : 0;
@@ -300,5 +301,6 @@ bool records_read_kept(Records *records, const char *path, MxError *err) {
     if (!kept.is_there) return make(records, path, &kept, err);
     if (!take(records, kept.bytes, path, err)) return false;
     data_add_file(records->arena, records->dataset, kept.file);
+    remember(records, &kept, kept.bytes);
     return true;
 }

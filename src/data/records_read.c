@@ -67,18 +67,21 @@ static bool cut(MxTokens *piece, int64_t n, bool keeps_last) {
     return true;
 }
 
-static void raise_to(int64_t *most, int64_t n) {
-    if (n > *most) *most = n;
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+void records_raise(Tally *tally, int64_t whole, int64_t prompt, int64_t answer) {
+    tally->n_longest = larger(tally->n_longest, whole);
+    tally->n_longest_prompt = larger(tally->n_longest_prompt, prompt);
+    tally->n_longest_answer = larger(tally->n_longest_answer, answer);
 }
 
 static void cut_pieces(Records *records, MxTokens piece[PIECES]) {
     const MxDataConfig *config = &records->dataset->config;
-    Tally *tally = &records->tally;
-    raise_to(&tally->n_longest_prompt, piece[PROMPT].n);
-    for (int i = ANSWER; i < PIECES; i++) {
-        raise_to(&tally->n_longest, piece[PROMPT].n + piece[i].n);
-        raise_to(&tally->n_longest_answer, piece[i].n);
-    }
+    int64_t prompt = piece[PROMPT].n;
+    for (int i = ANSWER; i < PIECES; i++)
+        records_raise(&records->tally, prompt + piece[i].n, prompt, piece[i].n);
     if (config->asks) {
         records->tally.n_cut_prompts += cut(&piece[PROMPT], config->max_prompt_length, true);
         return;

@@ -3,12 +3,16 @@
  * of ShareGPT ("from", "value"). */
 #include "records.h"
 
+bool talk_find(Records *records, MxError *err) {
+    const MxDataConfig *config = &records->dataset->config;
+    return records->chat ||
+           mx_chat_open(records->arena, config->chat_template, config->tokenizer_dir,
+                        config->chat_where, &records->chat, err);
+}
+
 bool talk_open(Records *records, MxError *err) {
     MxDataset *dataset = records->dataset;
-    const MxDataConfig *config = &dataset->config;
-    if (!mx_chat_open(records->arena, config->chat_template, config->tokenizer_dir,
-                      config->chat_where, &records->chat, err))
-        return mx_context(err, "the data holds conversations");
+    if (!talk_find(records, err)) return mx_context(err, "the data holds conversations");
     MxDataFile file = {.path = "chat template", .hash = mx_chat_hash(records->chat)};
     data_add_file(records->arena, dataset, file);
     return true;

@@ -5,15 +5,22 @@
 
 #include <mx/model.h>
 
+/* Where the tokens of a prompt stand. */
+typedef struct Positions {
+    int32_t *mrope[MX_MROPE_KINDS]; /* time, row and column of each; NULL = images have none */
+    int32_t shift; /* by how much what follows the prompt stands later than its tokens' number */
+} Positions;
+
 /* A sequence in the making. */
 typedef struct Row {
+    MxArena *arena;
     const MxGenerate *how; /* NULL = the row is free */
     const MxPrompt *prompt;
     MxTokens all;             /* prompt and reply */
     int64_t n_prompt, n_done; /* n_done: tokens that have gone through the model */
     int64_t most;
     float *logprobs;
-    int32_t shift; /* by how much positions behind the prompt are later than its tokens' number */
+    Positions positions;
     uint64_t stream, joined;   /* joined: when, among all that did */
     MxTextStream *text_stream; /* NULL = there is no text */
     MxText text;
@@ -107,9 +114,22 @@ static bool is_joined(const MxVision *v, const MxPrompt *prompt, int64_t i) {
     return (image[i] - 1) / v->tokens == (image[i + 1] - 1) / v->tokens;
 }
 
+/* Of all tokens of a prompt that has seen its images, at once: those of an image depend on what
+ * stands before. */
+static Positions find_positions(MxArena *arena, const MxTrainState *state, const MxPrompt *prompt) {
+    const MxVision v = mx_model_vision(mx_train_state_config(state));
+    Positions out = {0};
+    if (!v.has_mrope || !prompt->image) return out;
+    for (int k = 0; k < MX_MROPE_KINDS; k++)
+        out.mrope[k] = mx_new_n(arena, int32_t, prompt->tokens.n);
+    out.shift = (int32_t)mx_vision_mrope(&v, prompt->views.grids, prompt->image, NULL,
+                                         prompt->tokens.n, out.mrope);
+    return out;
+}
+
 /* The next piece of a prompt, behind `done` tokens. With its first piece go its images. */
-static MxPiece next_piece(MxTrainState *state, const MxPrompt *prompt, const int32_t *sequence,
-                          const int64_t *done) {
+static MxPiece next_piece(MxTrainState *state, const MxPrompt *prompt, const Positions *positions,
+                          const int32_t *sequence, const int64_t *done) {
     const MxVision v = mx_model_vision(mx_train_state_config(state));
     int64_t left = prompt->tokens.n - *done, chunk = mx_generation(state).chunk;
     int64_t n = left < chunk ? left : chunk;
@@ -120,27 +140,15 @@ static MxPiece next_piece(MxTrainState *state, const MxPrompt *prompt, const int
     for (int64_t i = 0; !*done && i < views->n; i++)
         mx_generation_see(state, views->pixels + i * mx_vision_pixels(&v) * v.channels,
                           views->grids ? &views->grids[i] : NULL, i * v.tokens);
-    return (MxPiece){.n = 1,
+    MxPiece piece = {.n = 1,
                      .sequences = sequence,
                      .before = done,
                      .tokens = prompt->tokens.ids + *done,
                      .n_tokens = n,
                      .image = prompt->image ? prompt->image + *done : NULL};
-}
-
-/* Time, row and column of a piece's tokens, in the arena, where images have these. Returns by how
- * much what follows the prompt stands later than its tokens' number. */
-static int32_t give_mrope(MxArena *arena, MxTrainState *state, const MxPrompt *prompt,
-                          MxPiece *piece) {
-    const MxVision v = mx_model_vision(mx_train_state_config(state));
-    int32_t *all[MX_MROPE_KINDS];
-    if (!v.has_mrope || !prompt->image) return 0;
-    for (int k = 0; k < MX_MROPE_KINDS; k++) {
-        all[k] = mx_new_n(arena, int32_t, prompt->tokens.n);
-        piece->mrope[k] = all[k] + *piece->before;
-    }
-    return (int32_t)mx_vision_mrope(&v, prompt->views.grids, prompt->image, NULL, prompt->tokens.n,
-                                    all);
+    for (int k = 0; positions->mrope[0] && k < MX_MROPE_KINDS; k++)
+        piece.mrope[k] = positions->mrope[k] + *done;
+    return piece;
 }
 
 /* The next tokens of the sequence that waits longest for its prompt to have gone through: one
@@ -154,11 +162,9 @@ static void prefill(MxSequences *s) {
     }
     if (!next) return;
     int32_t sequence = (int32_t)(next - s->rows);
-    MxPiece piece = next_piece(s->state, next->prompt, &sequence, &next->n_done);
-    MxArena scratch = {.name = "piece"};
-    next->shift = give_mrope(&scratch, s->state, next->prompt, &piece);
+    if (!next->n_done) next->positions = find_positions(next->arena, s->state, next->prompt);
+    MxPiece piece = next_piece(s->state, next->prompt, &next->positions, &sequence, &next->n_done);
     mx_generation_run(s->state, &piece, s->logits);
-    mx_arena_release(&scratch);
     next->n_done += piece.n_tokens;
     if (next->n_done == next->n_prompt) add_token(s, next, s->logits);
 }
@@ -171,7 +177,7 @@ static void decode(MxSequences *s) {
         if (!row->how || row->is_over || row->n_done < row->n_prompt) continue;
         s->sequences[n] = (int32_t)i;
         s->before[n] = row->n_done;
-        s->shift[n] = row->shift;
+        s->shift[n] = row->positions.shift;
         s->tokens[n++] = row->all.ids[row->n_done];
     }
     if (!n) return;
@@ -248,6 +254,7 @@ int mx_sequences_join(MxSequences *s, MxArena *arena, const MxGenerate *how, con
     MX_ASSERT(how->max_tokens > 0 && most <= s->shape.capacity);
     *row =
         (Row){.how = how, .prompt = asked, .n_prompt = prompt->n, .most = most, .stream = stream};
+    row->arena = arena;
     row->joined = s->n_joined++;
     row->all = (MxTokens){mx_new_n(arena, int32_t, most + 1), prompt->n};
     memcpy(row->all.ids, prompt->ids, (size_t)prompt->n * sizeof *prompt->ids);
@@ -301,10 +308,10 @@ bool mx_generate_logits(MxArena *arena, MxTrainState *state, const MxPrompt *pro
     MX_ASSERT(mx_generation(state).all_logits);
     if (!mx_prompt_check(state, "the prompt", prompt, 0, err)) return false;
     *out = mx_new_n(arena, float, prompt->tokens.n *vocab);
+    const Positions positions = find_positions(arena, state, prompt);
     for (int64_t from = 0, n; from < prompt->tokens.n; from += n) {
-        MxPiece piece = next_piece(state, prompt, &(int32_t){0}, &from);
+        MxPiece piece = next_piece(state, prompt, &positions, &(int32_t){0}, &from);
         piece.all_logits = true;
-        give_mrope(arena, state, prompt, &piece);
         n = piece.n_tokens;
         mx_generation_run(state, &piece, *out + from * vocab);
     }

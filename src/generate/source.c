@@ -13,12 +13,25 @@ static const char *const not_training[] = {
     "dataset_type=synthetic",
 };
 
+static const char *set_key(MxArena *arena, MxKey key, const char *value) {
+    return mx_arena_printf(arena, "%s=%s", mx_key_name(key),
+                           mx_json_quote(arena, value, strlen(value)));
+}
+
+/* With the tokenizer that was recorded: the path in the config may be relative to the folder that
+ * the run was started in. */
 static bool load_config(MxArena *arena, const char *dir, const char *text, const char *dtype,
-                        const MxConfig **out, MxError *err) {
+                        MxSource *out, MxError *err) {
     MxConfig *config;
-    const char *overrides[MX_COUNT(not_training) + 2];
+    MxCkptTokenizer tokenizer;
+    const char *overrides[MX_COUNT(not_training) + 4];
     int n = MX_COUNT(not_training);
     memcpy(overrides, not_training, sizeof not_training);
+    if (!mx_ckpt_tokenizer(arena, &out->ref, &tokenizer, err)) return false;
+    if (tokenizer.type) {
+        overrides[n++] = set_key(arena, MX_KEY_tokenizer_type, tokenizer.type);
+        overrides[n++] = set_key(arena, MX_KEY_tokenizer_path, tokenizer.path);
+    }
     if (dtype) {
         overrides[n++] = mx_arena_printf(arena, "dtype=%s", dtype);
         overrides[n++] = mx_arena_printf(arena, "weight_dtype=%s", dtype);
@@ -28,7 +41,7 @@ static bool load_config(MxArena *arena, const char *dir, const char *text, const
                                .overrides = overrides,
                                .n_overrides = n};
     if (!mx_config_load(arena, &request, &config, err)) return false;
-    *out = config;
+    out->config = config;
     return true;
 }
 
@@ -105,7 +118,7 @@ bool mx_source_find(MxArena *arena, const char *dir, bool sees, MxWeights how, M
         mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                 "\"%s\" does not tell with what config it was trained", dir);
     const char *files = ref->is_hf ? ref->path : ref->dir;
-    return text && load_config(arena, dir, text, how.dtype, &out->config, err) &&
+    return text && load_config(arena, dir, text, how.dtype, out, err) &&
            find_kept(dir, how.kept, out, err) &&
            (!files || (read_ends(arena, files, "generation_config.json", out, err) &&
                        read_ends(arena, files, MX_HF_CONFIG, out, err)));

@@ -38,9 +38,11 @@ static bool is_among(const int32_t *all, int n, int64_t x) {
 static int32_t *find_sizes(MxArena *arena, const MxConfig *c) {
     int n_heads = (int)c->engram_num_heads, lengths = (int)c->engram_max_ngram_size - 1, n = 0;
     int32_t *all = mx_new_n(arena, int32_t, (int64_t)c->n_recall * lengths * n_heads);
+    int64_t *bases = mx_new_n(arena, int64_t, lengths);
+    mx_config_numbers(c->engram_vocab_bases, lengths, bases);
     for (int layer = 0; layer < c->n_recall; layer++)
         for (int length = 0; length < lengths; length++) {
-            int64_t next = c->engram_vocab_bases->item[length]->integer;
+            int64_t next = bases[length];
             for (int h = 0; h < n_heads; h++) {
                 while (!is_prime(next) || is_among(all, n, next)) next++;
                 all[n++] = (int32_t)next++;

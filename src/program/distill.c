@@ -29,15 +29,16 @@ static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weight
 
 /* ---- features */
 
-/* One after the other; distill_layer_indices, which were checked. */
-static int64_t layer_of(const MxConfig *c, int64_t i) {
-    const MxYaml *layers = c->distill_layer_indices;
-    return layers->kind == MX_YAML_LIST ? layers->item[i]->integer : i;
-}
-
-static int64_t count_layers(const MxConfig *c) {
-    const MxYaml *layers = c->distill_layer_indices;
-    return layers->kind == MX_YAML_LIST ? layers->n : c->num_decoder_layers;
+/* Layers whose features are compared: those of distill_layer_indices, which were checked, or all.
+ */
+static int64_t *list_layers(MxArena *arena, const MxConfig *c, int64_t *n) {
+    const MxYaml *list = c->distill_layer_indices;
+    bool is_all = list->kind != MX_YAML_LIST;
+    *n = is_all ? c->num_decoder_layers : list->n;
+    int64_t *layers = mx_new_n(arena, int64_t, *n);
+    for (int64_t i = 0; is_all && i < *n; i++) layers[i] = i;
+    if (!is_all) mx_config_numbers(list, list->n, layers);
+    return layers;
 }
 
 /* Features of both, one of them a layer; NULL = they are not asked for. */
@@ -57,14 +58,14 @@ static MxValue add_features(MxTrainState *s, MxTrace *t, const int *batch, Featu
                             MxValue weight, MxValue loss) {
     const MxConfig *c = s->config;
     const MxFeatureAttr attr = {.is_cosine = !strcmp(c->distill_feature_loss_type, "cosine")};
-    int64_t n = count_layers(c);
     MxValue sum = MX_NONE;
     if (!features.student || loss < 0) return loss;
+    int64_t n, *layers = list_layers(s->arena, c, &n);
     MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
     MxValue numbers = mx_variable(t, teacher_of(s)->numbers);
     t->scope = "features";
     for (int64_t i = 0; i < n; i++) {
-        int64_t layer = layer_of(c, i);
+        int64_t layer = layers[i];
         MxValue distance =
             mx_feature(t, features.student[layer], features.teacher[layer], weights, numbers, attr);
         sum = i ? mx_add(t, sum, distance) : distance;

@@ -6,7 +6,7 @@
 
 /* Without weights there is no tokenizer beside them, so the key must name it. */
 static bool open_tokenizer(MxArena *arena, const MxConfig *c, MxTokenizer **out, MxError *err) {
-    const char *path = c->tokenizer_path ? mx_tokenizer_find(arena, c->tokenizer_path) : "";
+    const char *path = mx_tokenizer_find(arena, c->tokenizer_path);
     if (!mx_tokenizer_open(arena, c->tokenizer_type, path, out, err))
         return mx_context(err, "%s, for engram_layers", mx_key_name(MX_KEY_tokenizer_path));
     return mx_tokenizer_pad(*out) >= 0 ||

@@ -198,6 +198,9 @@ typedef struct TextWork {
     struct TextWork *next, *next_of_all; /* of those that rest */
 } TextWork;
 
+/* text_work_init — room, in its arena, for what a tokenizer's steps make. */
+void text_work_init(TextWork *work, const MxTokenizer *tokenizer);
+
 struct TextCache *text_cache_new(MxArena *arena); /* cache.c */
 
 #endif

@@ -14,18 +14,12 @@ static const char layout[] =
     "{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": true}, "
     "{\"type\": \"Replace\", \"pattern\": {\"String\": \"\\uE000\"}, \"content\": \" \"}]}}";
 
-static bool start_work(MxArena *arena, MxTokenizer *steps, TextWork *work, MxError *err) {
+static bool read_steps(MxArena *arena, MxTokenizer *steps, MxError *err) {
     MxBytes bytes = {(uint8_t *)(uintptr_t)layout, strlen(layout)};
     TextNode top;
-    if (!text_node_parse(arena, "the canon of tokens", bytes, &top, err) ||
-        !text_steps_read(text_node_get(top, "normalizer"), &text_normalizers, &steps->normalizers))
-        return false;
-    int n = steps->normalizers.n;
-    *work = (TextWork){.tokenizer = steps, .err = err};
-    work->normal = mx_new_n(&work->arena, MxText, n);
-    work->finder = mx_new_n(&work->arena, MxFinder *, n);
-    for (int i = 0; i < n; i++) mx_text_init(&work->normal[i], &work->arena);
-    return true;
+    return text_node_parse(arena, "the canon of tokens", bytes, &top, err) &&
+           text_steps_read(text_node_get(top, "normalizer"), &text_normalizers,
+                           &steps->normalizers);
 }
 
 /* What tokens that count as one have in common. A token that is a part of a character is itself. */
@@ -46,11 +40,12 @@ static bool find_key(TextWork *work, MxArena *scratch, const MxTokenizer *tokeni
 bool mx_tokenizer_canon(MxArena *arena, const MxTokenizer *tokenizer, const int32_t **out,
                         MxError *err) {
     MxTokenizer steps = {0};
-    TextWork work = {0};
+    TextWork work = {.err = err};
     MxArena own = {.name = "canon of tokens"};
     TextVocab keys;
     int32_t *canon = mx_new_n(arena, int32_t, tokenizer->vocab), n_keys = 0;
-    bool ok = start_work(&own, &steps, &work, err);
+    bool ok = read_steps(&own, &steps, err);
+    text_work_init(&work, &steps);
     text_vocab_init(&keys, &own, (size_t)tokenizer->vocab);
     for (int32_t id = 0; ok && id < tokenizer->vocab; id++) {
         MxArena scratch = {.name = "token"};

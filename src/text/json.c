@@ -34,13 +34,10 @@ static bool read_added(TextNode node, MxTokenizer *tokenizer) {
  */
 static bool normalize_added(MxArena *arena, MxTokenizer *tokenizer, MxError *err) {
     TextAddedSet as_written = tokenizer->normal;
-    TextWork work = {.tokenizer = tokenizer, .err = err};
-    int n = tokenizer->normalizers.n;
+    TextWork work = {.err = err};
     bool ok = true;
     text_added_init(&tokenizer->normal, arena);
-    work.normal = mx_new_n(&work.arena, MxText, n);
-    work.finder = mx_new_n(&work.arena, MxFinder *, n);
-    for (int i = 0; i < n; i++) mx_text_init(&work.normal[i], &work.arena);
+    text_work_init(&work, tokenizer);
     for (int i = 0; ok && i < as_written.n; i++) {
         TextAdded added = as_written.item[i];
         ok = text_normalize(&work, added.text, &added.text);

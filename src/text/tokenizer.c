@@ -29,17 +29,22 @@ static struct TextPool *pool_new(MxArena *arena) {
     return pool;
 }
 
+void text_work_init(TextWork *work, const MxTokenizer *tokenizer) {
+    int n_normal = tokenizer->normalizers.n, n_split = tokenizer->splitters.n;
+    work->tokenizer = tokenizer;
+    work->normal = mx_new_n(&work->arena, MxText, n_normal + n_split);
+    work->split = work->normal + n_normal;
+    work->finder = mx_new_n(&work->arena, MxFinder *, n_normal + n_split);
+    for (int i = 0; i < n_normal + n_split; i++) mx_text_init(&work->normal[i], &work->arena);
+}
+
 static TextWork *work_new(const MxTokenizer *tokenizer) {
     MxArena arena = {.name = "tokenizer's work"};
     TextWork *work = mx_new(&arena, TextWork);
-    int n_normal = tokenizer->normalizers.n, n_split = tokenizer->splitters.n;
-    work->tokenizer = tokenizer;
-    work->normal = mx_new_n(&arena, MxText, n_normal + n_split);
-    work->split = work->normal + n_normal;
-    work->finder = mx_new_n(&arena, MxFinder *, n_normal + n_split);
-    if (((const TextModel *)tokenizer->model.kind)->is_cached) work->cache = text_cache_new(&arena);
     work->arena = arena;
-    for (int i = 0; i < n_normal + n_split; i++) mx_text_init(&work->normal[i], &work->arena);
+    text_work_init(work, tokenizer);
+    if (((const TextModel *)tokenizer->model.kind)->is_cached)
+        work->cache = text_cache_new(&work->arena);
     return work;
 }
 
@@ -241,6 +246,7 @@ static bool is_in(MxArena *arena, const char *dir, int type) {
 }
 
 const char *mx_tokenizer_find(MxArena *arena, const char *path) {
+    if (!path || !*path) return "";
     const char *shared = mx_path_join(arena, mx_share_dir(arena), path);
     bool is_here = *path == '/' || mx_file_exists(path) || mx_dir_exists(path);
     return !is_here && (mx_file_exists(shared) || mx_dir_exists(shared)) ? shared : path;

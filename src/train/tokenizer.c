@@ -23,8 +23,7 @@ static bool find_beside(MxArena *arena, const MxConfig *c, MxCkptTokenizer *out,
 static bool find_path(MxArena *arena, const MxConfig *c, const char **out, MxError *err) {
     MxCkptTokenizer beside = {.path = ""};
     bool wants_path = strcmp(c->tokenizer_type, "byte") != 0;
-    *out =
-        c->tokenizer_path && *c->tokenizer_path ? mx_tokenizer_find(arena, c->tokenizer_path) : "";
+    *out = mx_tokenizer_find(arena, c->tokenizer_path);
     if (**out || !wants_path) return true;
     if (!find_beside(arena, c, &beside, err)) return false;
     *out = beside.path;

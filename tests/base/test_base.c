@@ -1,7 +1,7 @@
 /* test_base.c — runs the suites of the room, and holds what they share. */
 #include "base_test.h"
+#include "common/suite.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 MxArena arena = {.name = "test"};
@@ -15,15 +15,11 @@ const char *__asan_default_options(void) {
 }
 
 void set_up(void) {
-    char name[] = "/tmp/mx_base_XXXXXX";
-    ck_assert_ptr_nonnull(mkdtemp(name));
-    folder = mx_arena_strdup(&arena, name);
+    folder = scratch_make(&arena);
 }
 
 void tear_down(void) {
-    MxError ignored = {0};
-    mx_dir_remove(folder, &ignored);
-    mx_error_release(&ignored);
+    scratch_remove(folder);
     mx_error_release(&err);
     mx_arena_release(&arena);
 }
@@ -60,22 +56,7 @@ uint64_t draw(uint64_t *state) {
 }
 
 int main(void) {
-    SRunner *runner = srunner_create(arena_suite());
-    srunner_add_suite(runner, text_suite());
-    srunner_add_suite(runner, error_suite());
-    srunner_add_suite(runner, numbers_suite());
-    srunner_add_suite(runner, box_suite());
-    srunner_add_suite(runner, crc32c_suite());
-    srunner_add_suite(runner, proto_suite());
-    srunner_add_suite(runner, file_suite());
-    srunner_add_suite(runner, json_suite());
-    srunner_add_suite(runner, limits_suite());
-    srunner_add_suite(runner, log_suite());
-    srunner_add_suite(runner, options_suite());
-    srunner_add_suite(runner, quant_suite());
-    srunner_add_suite(runner, regex_suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return RUN_SUITES(arena_suite(), text_suite(), error_suite(), numbers_suite(), box_suite(),
+                      crc32c_suite(), proto_suite(), file_suite(), json_suite(), limits_suite(),
+                      log_suite(), options_suite(), quant_suite(), regex_suite());
 }

@@ -76,6 +76,7 @@ const OpTest test_ngrams = {
     CASES(
         {"three heads", ATTR(MxNgramAttr, &wide), "i3,19:ids14", NULL, 0},
         {"pairs, many tokens", ATTR(MxNgramAttr, &pairs), "i9,301:ids12", NULL, 0},
+        {"a long row, for several threads", ATTR(MxNgramAttr, &wide), "i1,12001:ids14", NULL, 0},
         {"one token", ATTR(MxNgramAttr, &wide), "i2,1:ids12", "i2,1,6", 0},
         {NULL, ATTR(MxNgramAttr, &wide), "i8,4:ids12", NULL, CASE_RANKS}),
     WRONG(
@@ -89,6 +90,7 @@ const OpTest test_cache_ngrams = {
         {"three heads", ATTR(MxNgramAttr, &wide), "i3,19:ids14 i3,5:positions100 i3:positions3", NULL, 0},
         {"slots used again", ATTR(MxNgramAttr, &pairs), "i3,7:ids12 i3,5:positions100 i3:positions3", NULL, 0},
         {"padding", ATTR(MxNgramAttr, &wide), "i2,12:ids12 i2,5:none12 i2:positions2", NULL, 0},
+        {"a long piece, for several threads", ATTR(MxNgramAttr, &wide), "i1,40:ids12 i1,12001:positions100 i1:positions1", NULL, 0},
         {"a token of the last sequence", ATTR(MxNgramAttr, &wide), "i4,4:ids12 i1,1:value2 i1:value3", NULL, 0},
         {NULL, ATTR(MxNgramAttr, &wide), "i8,8:ids12 i8,4:positions99 i8:positions8", NULL, CASE_RANKS}),
     WRONG(

@@ -1,7 +1,6 @@
 /* main.c — the tests of room chat. */
 #include "chat_test.h"
-
-#include <stdlib.h>
+#include "common/suite.h"
 
 MxArena arena = {.name = "test"};
 MxError err;
@@ -35,10 +34,5 @@ const char *chat_rendered(const char *text, const char *variables, MxRendered *o
 }
 
 int main(void) {
-    SRunner *runner = srunner_create(chat_features_suite());
-    srunner_add_suite(runner, chat_cases_suite());
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return RUN_SUITES(chat_features_suite(), chat_cases_suite());
 }

@@ -1,22 +1,17 @@
 /* test_ckpt.c — runs the suites of the room, and holds what they share. */
 #include "ckpt_test.h"
-
-#include <stdlib.h>
+#include "common/suite.h"
 
 MxArena arena = {.name = "test"};
 MxError err;
 char *folder;
 
 void set_up(void) {
-    char name[] = "/tmp/mx_ckpt_XXXXXX";
-    ck_assert_ptr_nonnull(mkdtemp(name));
-    folder = mx_arena_strdup(&arena, name);
+    folder = scratch_make(&arena);
 }
 
 void tear_down(void) {
-    MxError ignored = {0};
-    mx_dir_remove(folder, &ignored);
-    mx_error_release(&ignored);
+    scratch_remove(folder);
     mx_error_release(&err);
     mx_arena_release(&arena);
 }
@@ -179,22 +174,8 @@ const char *form_text(MxForm form) {
 }
 
 int main(void) {
-    SRunner *runner = srunner_create(layout_suite());
-    srunner_add_suite(runner, read_suite());
-    srunner_add_suite(runner, save_suite());
-    srunner_add_suite(runner, share_suite());
-    srunner_add_suite(runner, adapters_suite());
-    srunner_add_suite(runner, trees_suite());
-    srunner_add_suite(runner, tools_suite());
-    srunner_add_suite(runner, hostile_suite());
-    srunner_add_suite(runner, lora_tools_suite());
-    srunner_add_suite(runner, few_bits_suite());
-    srunner_add_suite(runner, hf_suite());
-    srunner_add_suite(runner, hf_config_suite());
-    srunner_add_suite(runner, origin_suite());
-    srunner_add_suite(runner, logits_suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return RUN_SUITES(layout_suite(), read_suite(), save_suite(), share_suite(), adapters_suite(),
+                      trees_suite(), tools_suite(), hostile_suite(), lora_tools_suite(),
+                      few_bits_suite(), hf_suite(), hf_config_suite(), origin_suite(),
+                      logits_suite());
 }

@@ -99,6 +99,19 @@ draw --seed 5 >"$work/c"
 is 'a batch draws what prompts draw alone' "$(cat "$work/a")" "$(cat "$work/b")"
 is 'another seed draws other tokens' "$(cmp -s "$work/a" "$work/c" && echo same)" ''
 
+# N-gram memories want the run's tokenizer, wherever the program is started: the path in the run's config is relative
+# to the folder that it was trained in.
+"$train" --config configs/base.yml run_name=grams base_output_directory="$work" steps=1 text_train_files="$work/text" eval_interval=-1 log_config=false \
+    decoder_block=deepseek attention_type=mla base_emb_dim=32 base_num_decoder_layers=2 base_num_query_heads=2 base_num_kv_heads=2 head_dim=16 \
+    base_mlp_dim=32 base_moe_mlp_dim=16 first_num_dense_layers=1 kv_lora_rank=16 qk_nope_head_dim=8 qk_rope_head_dim=8 v_head_dim=8 num_experts=4 num_experts_per_tok=2 \
+    mhc_expansion_rate=2 sinkhorn_iterations=3 'engram_layers=[1]' engram_num_heads=2 engram_head_dim=16 'engram_vocab_bases=[13, 43]' \
+    tokenizer_type=huggingface tokenizer_path=tests/golden/hf/tokenizers/qwen vocab_size=1152 max_target_length=32 per_device_batch_size=2 >"$work/log4" 2>&1 ||
+    { failed=$((failed + 1)) && tail -n 5 "$work/log4"; }
+printf '[1,2,3]\n' >"$work/grams_ids"
+absolute=$(readlink -f "$tool")
+there=$(cd / && "$absolute" "$work/grams" --prompts "$work/grams_ids" --max-tokens 4 --temperature 0 --json 2>&1)
+is 'n-gram memories, in another folder' "$there" "$("$tool" "$work/grams" --prompts "$work/grams_ids" --max-tokens 4 --temperature 0 --json)"
+
 # Conversations: the template's text is the prompt, and a reply stands before the next message.
 printf '{"messages":[{"role":"user","content":"the cat sat"}]}\n' >"$work/chat"
 printf '"<|im_start|>user\\nthe cat sat<|im_end|>\\n<|im_start|>assistant\\n"\n' >"$work/same"

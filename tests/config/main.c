@@ -1,8 +1,8 @@
 /* main.c — the config room's tests, and loading a text as a config file. */
 #include "config_tests.h"
+#include "common/suite.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -17,7 +17,7 @@ const double slowness = 1;
 const double slowness = 1;
 #endif
 
-static char temp_dir[] = "/tmp/mxtrain-test-config-XXXXXX";
+static const char *temp_dir; /* of all tests */
 
 const char *temp_file(MxArena *arena, const char *name, const char *text, size_t size) {
     MxError err = {0};
@@ -87,7 +87,8 @@ int count_lines(const char *text, const char *prefix) {
 }
 
 int main(void) {
-    if (!mkdtemp(temp_dir)) return 1;
+    MxArena arena = {.name = "folder"};
+    temp_dir = scratch_make(&arena);
     Suite *suite = suite_create("config");
     suite_add_tcase(suite, typing_cases());
     suite_add_tcase(suite, merge_cases());
@@ -96,12 +97,8 @@ int main(void) {
     suite_add_tcase(suite, value_cases());
     suite_add_tcase(suite, hostile_cases());
     suite_add_tcase(suite, resume_cases());
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    MxError err = {0};
-    mx_dir_remove(temp_dir, &err);
-    mx_error_release(&err);
-    return failed != 0;
+    int code = RUN_SUITES(suite);
+    scratch_remove(temp_dir);
+    mx_arena_release(&arena);
+    return code;
 }

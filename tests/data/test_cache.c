@@ -209,6 +209,22 @@ START_TEST(what_is_remembered_is_not_read_again) {
 }
 END_TEST
 
+/* What was found in a folder of kept tokens is remembered like what was read. */
+START_TEST(what_is_found_is_remembered) {
+    char *path = put("data", forms[_i].text);
+    MxDataConfig config = config_of(_i, path);
+    if (strcmp(forms[_i].kind, "text") != 0) config.length = 100 + config.length;
+    config.max_prompt_length = config.length / 2;
+    MxDataset *plain = open_data(config);
+    config.token_cache = in_folder("kept");
+    remember(&config); /* once it fills the folder, */
+    remember(&config); /* then it finds all there */
+    config.token_cache = NULL;
+    replace_unseen(path);
+    ck_same(open_data(config), plain, &config);
+}
+END_TEST
+
 /* Another file, or rows that are too short for its records. */
 START_TEST(what_may_differ_is_read_again) {
     char *path = put("data", answers);
@@ -233,6 +249,7 @@ Suite *cache_suite(void) {
     tcase_add_loop_test(tests, damage_is_noticed, 0, MX_COUNT(damages));
     tcase_add_test(tests, bad_files_are_not_kept);
     tcase_add_loop_test(tests, what_is_remembered_is_not_read_again, 0, MX_COUNT(forms));
+    tcase_add_loop_test(tests, what_is_found_is_remembered, 0, MX_COUNT(forms));
     tcase_add_test(tests, what_may_differ_is_read_again);
     suite_add_tcase(suite, tests);
     return suite;

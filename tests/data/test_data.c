@@ -1,22 +1,17 @@
 /* test_data.c — runs the suites of the room, and holds what they share. */
 #include "data_test.h"
-
-#include <stdlib.h>
+#include "common/suite.h"
 
 MxArena arena = {.name = "test"};
 MxError err;
 char *folder;
 
 void set_up(void) {
-    char name[] = "/tmp/mx_data_XXXXXX";
-    ck_assert_ptr_nonnull(mkdtemp(name));
-    folder = mx_arena_strdup(&arena, name);
+    folder = scratch_make(&arena);
 }
 
 void tear_down(void) {
-    MxError ignored = {0};
-    mx_dir_remove(folder, &ignored);
-    mx_error_release(&ignored);
+    scratch_remove(folder);
     mx_error_release(&err);
     mx_arena_release(&arena);
 }
@@ -89,23 +84,8 @@ void ck_values(const int32_t *got, const int32_t *want, int n) {
 }
 
 int main(void) {
-    SRunner *runner = srunner_create(text_suite());
-    srunner_add_suite(runner, hdf5_suite());
-    srunner_add_suite(runner, pairs_suite());
-    srunner_add_suite(runner, rows_suite());
-    srunner_add_suite(runner, records_suite());
-    srunner_add_suite(runner, groups_suite());
-    srunner_add_suite(runner, threads_suite());
-    srunner_add_suite(runner, tables_suite());
-    srunner_add_suite(runner, talks_suite());
-    srunner_add_suite(runner, cache_suite());
-    srunner_add_suite(runner, blocks_suite());
-    srunner_add_suite(runner, formats_suite());
-    srunner_add_suite(runner, parts_suite());
-    srunner_add_suite(runner, images_suite());
-    srunner_add_suite(runner, loader_suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return RUN_SUITES(text_suite(), hdf5_suite(), pairs_suite(), rows_suite(), records_suite(),
+                      groups_suite(), threads_suite(), tables_suite(), talks_suite(), cache_suite(),
+                      blocks_suite(), formats_suite(), parts_suite(), images_suite(),
+                      loader_suite());
 }

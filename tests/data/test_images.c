@@ -348,6 +348,51 @@ START_TEST(pictures_may_be_too_narrow) {
 }
 END_TEST
 
+/* preprocessor_config.json: what stands there as null, or is of no use to the encoder, is not read.
+ * Files of Qwen have "max_pixels": null beside "size". */
+static const struct {
+    const char *encoder, *json;
+    int64_t most;      /* pixels of the picture */
+    const char *words; /* it is refused with; NULL = it is not */
+} files_beside[] = {
+    {"qwen3_vl", "{\"size\": {\"longest_edge\": 400}}", 400, NULL},
+    {"qwen3_vl", "{\"min_pixels\": null, \"max_pixels\": null, \"size\": {\"longest_edge\": 400}}",
+     400, NULL},
+    {"qwen3_vl", "{\"max_pixels\": 400, \"size\": null}", 400, NULL},
+    {"qwen3_vl", "{\"size\": {\"shortest_edge\": null, \"longest_edge\": null}}", 1120, NULL},
+    {"qwen3_vl", "{\"image_mean\": null, \"image_std\": null}", 1120, NULL},
+    {"qwen3_vl", "{\"max_pixels\": \"many\"}", 0, "max_pixels: wanted a number of pixels"},
+    {"qwen3_vl", "{\"size\": {\"longest_edge\": 0}}", 0, "longest_edge: wanted a number of pixels"},
+    {"gemma3", "{\"size\": {\"shortest_edge\": \"any\"}, \"max_pixels\": 0}", SIZE *SIZE, NULL},
+};
+
+START_TEST(files_beside_have_nulls) {
+    MxEncoder encoder = *mx_encoder_find(files_beside[_i].encoder);
+    encoder.begin = encoder.end = "";
+    encoder.mark = encoder.token = "<image_soft_token>";
+    encoder.least_pixels = 256;
+    put_picture("a.png", "train_blue_circle_0.png");
+    put("preprocessor_config.json", files_beside[_i].json);
+    MxDataConfig config = near_config(&encoder);
+    if (!encoder.keeps_size) config.images.vision = images_config(config.path).images.vision;
+    config.tokenizer_dir = folder;
+    if (files_beside[_i].words) {
+        ck_refused(config, files_beside[_i].words);
+        return;
+    }
+    MxBatchPart part = {.rows = 1, .of_rows = 1, .length = TILED_LENGTH, .grids = 2};
+    part.pixels = mx_vision_row(&config.images.vision);
+    part.has_mrope = encoder.keeps_size;
+    MxBatch batch = mx_batch_new_part(&arena, &part);
+    MxDataStatus status = mx_data_batch(open_data(config), 0, &batch, &err);
+    ck_assert_msg(status == MX_DATA_OK, "%s", err.count ? err.text.data : "the end");
+    int64_t area = config.images.vision.patch * config.images.vision.patch;
+    int64_t pixels = batch.grids[0].rows * batch.grids[0].columns * area;
+    ck_assert_msg(pixels <= files_beside[_i].most && 2 * pixels > files_beside[_i].most,
+                  "%lld pixels of %s", (long long)pixels, files_beside[_i].json);
+}
+END_TEST
+
 static const struct {
     const char *line, *words;
 } bad[] = {
@@ -388,6 +433,7 @@ Suite *images_suite(void) {
     tcase_add_loop_test(tcase, forms_are_those_of_transformers, 0, MX_COUNT(formed));
     tcase_add_loop_test(tcase, sizes_are_those_of_transformers, 0, MX_COUNT(near));
     tcase_add_test(tcase, pictures_may_be_too_narrow);
+    tcase_add_loop_test(tcase, files_beside_have_nulls, 0, MX_COUNT(files_beside));
     tcase_add_loop_test(tcase, wrong_images_are_told, 0, MX_COUNT(bad));
     suite_add_tcase(suite, tcase);
     return suite;

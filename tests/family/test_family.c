@@ -1,10 +1,11 @@
 /* test_family.c — the table of families: what every row must have, which layers are alike, and
  * where leaves of layers are stacked. That the names are MaxText's is tested with its trees, in
  * tests/plan and tests/ckpt. */
+#include "common/suite.h"
+
 #include <mx/family.h>
 
 #include <check.h>
-#include <stdlib.h>
 
 static MxArena arena = {.name = "test"};
 
@@ -184,9 +185,5 @@ int main(void) {
     tcase_add_loop_test(tcase, first_layers_are_a_stack, 0, MX_COUNT(first));
     tcase_add_loop_test(tcase, keys_say_kinds, 0, MX_COUNT(said));
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return RUN_SUITES(suite);
 }

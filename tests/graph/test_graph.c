@@ -1,7 +1,6 @@
 /* test_graph.c — runs the suites of the room, and holds the ops that they build graphs from. */
 #include "graph_test.h"
-
-#include <stdlib.h>
+#include "common/suite.h"
 
 MxArena arena = {.name = "test"};
 MxError err;
@@ -98,10 +97,5 @@ void tear_down(void) {
 }
 
 int main(void) {
-    SRunner *runner = srunner_create(trace_suite());
-    srunner_add_suite(runner, verify_suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return RUN_SUITES(trace_suite(), verify_suite());
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "common/goldens.h"
+#include "common/suite.h"
 
 static const MxImageTiles golden_size = {
     1, 1, 1, {{{24, 16}, {24, 16}, MX_IMAGE_WEIGHTS_22, false}}};
@@ -211,9 +212,5 @@ int main(void) {
     tcase_add_test(tcase, damage_is_told);
     tcase_add_test(tcase, means_are_weighed);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return RUN_SUITES(suite);
 }

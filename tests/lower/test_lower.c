@@ -1,7 +1,6 @@
 /* test_lower.c — runs the suites of the room, and holds what they share. */
 #include "lower_test.h"
-
-#include <stdlib.h>
+#include "common/suite.h"
 
 MxArena arena = {.name = "test"};
 MxError err;
@@ -114,19 +113,7 @@ void differentiate(MxValue loss, const MxValue *wrt, int n) {
 }
 
 int main(void) {
-    SRunner *runner = srunner_create(grad_suite());
-    srunner_add_suite(runner, hoist_suite());
-    srunner_add_suite(runner, remat_suite());
-    srunner_add_suite(runner, fuse_suite());
-    srunner_add_suite(runner, schedule_suite());
-    srunner_add_suite(runner, bucket_suite());
-    srunner_add_suite(runner, overlap_suite());
-    srunner_add_suite(runner, memory_suite());
-    srunner_add_suite(runner, moves_suite());
-    srunner_add_suite(runner, pipeline_suite());
-    srunner_add_suite(runner, expect_suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return RUN_SUITES(grad_suite(), hoist_suite(), remat_suite(), fuse_suite(), schedule_suite(),
+                      bucket_suite(), overlap_suite(), memory_suite(), moves_suite(),
+                      pipeline_suite(), expect_suite());
 }

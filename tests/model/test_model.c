@@ -2,10 +2,11 @@
  * adapters beside them, what attention of each layer is told, and what a family cannot honour. That
  * trees have MaxText's names and shapes is tested in tests/plan, what they compute in tests/train.
  */
+#include "common/suite.h"
+
 #include <mx/model.h>
 
 #include <check.h>
-#include <stdlib.h>
 
 static MxArena arena = {.name = "test"};
 static MxError err;
@@ -319,9 +320,5 @@ int main(void) {
     tcase_add_loop_test(tcase, adapters_are_in_every_layer, 0, 2);
     tcase_add_loop_test(tcase, what_cannot_be_is_refused, 0, MX_COUNT(refusals));
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return RUN_SUITES(suite);
 }

@@ -1,7 +1,6 @@
 /* test_ops.c — runs the suites of the room, and holds what they share. */
 #include "ops_test.h"
-
-#include <stdlib.h>
+#include "common/suite.h"
 
 MxArena arena = {.name = "test"};
 MxVars vars;
@@ -24,10 +23,5 @@ MxValue trace_node(const MxOp *op, const void *attr, const MxType *types, int n)
 }
 
 int main(void) {
-    SRunner *runner = srunner_create(infer_suite());
-    srunner_add_suite(runner, rules_suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return RUN_SUITES(infer_suite(), rules_suite());
 }

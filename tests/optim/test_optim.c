@@ -1,11 +1,12 @@
 /* test_optim.c — what optimizers keep for which parameters and under which names, what they change,
  * and which updates are left out. That the names are MaxText's is tested with its trees, that steps
  * are right with its trajectories, both in tests/train. */
+#include "common/suite.h"
+
 #include <mx/optim.h>
 
 #include <check.h>
 #include <math.h>
-#include <stdlib.h>
 
 static MxArena arena;
 static MxTree params;
@@ -186,9 +187,5 @@ int main(void) {
     tcase_add_test(tests, masks_see_the_paths_of_stacks);
     tcase_add_test(tests, spikes_are_left_out);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return RUN_SUITES(suite);
 }

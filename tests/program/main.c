@@ -1,5 +1,6 @@
 /* main.c — runs the suites of the room program. */
 #include "program_test.h"
+#include "common/suite.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -30,10 +31,5 @@ double program_error(const float *got, const float *want, int64_t n) {
 }
 
 int main(void) {
-    SRunner *runner = srunner_create(state_suite());
-    srunner_add_suite(runner, figures_suite());
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return RUN_SUITES(state_suite(), figures_suite());
 }

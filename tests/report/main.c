@@ -1,7 +1,7 @@
 /* main.c — runs the suites of the room, and holds what they share. */
 #include "report_test.h"
+#include "common/suite.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 MxArena arena = {.name = "test"};
@@ -9,15 +9,11 @@ MxError err;
 static char *folder;
 
 static void set_up(void) {
-    char name[] = "/tmp/mx_report_XXXXXX";
-    ck_assert_ptr_nonnull(mkdtemp(name));
-    folder = mx_arena_strdup(&arena, name);
+    folder = scratch_make(&arena);
 }
 
 static void tear_down(void) {
-    MxError ignored = {0};
-    mx_dir_remove(folder, &ignored);
-    mx_error_release(&ignored);
+    scratch_remove(folder);
     mx_error_release(&err);
     mx_arena_release(&arena);
 }
@@ -49,10 +45,5 @@ void put_run(const char *name, int steps, const char *log, const char *metrics) 
 }
 
 int main(void) {
-    SRunner *runner = srunner_create(runs_suite());
-    srunner_add_suite(runner, page_suite());
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return RUN_SUITES(runs_suite(), page_suite());
 }

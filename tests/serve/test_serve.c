@@ -1,4 +1,6 @@
 /* test_serve.c — what requests say, and addresses. What clients see is in run.sh. */
+#include "common/suite.h"
+
 #include <mx/serve.h>
 
 #include <check.h>
@@ -118,9 +120,5 @@ int main(void) {
     tcase_add_loop_test(tcase, wrong_requests_are_told, 0, MX_COUNT(wrong));
     tcase_add_loop_test(tcase, addresses_are_read, 0, MX_COUNT(addresses));
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed > 0;
+    return RUN_SUITES(suite);
 }

@@ -1,5 +1,6 @@
 /* test_shard.c — runs the suites of the room. */
 #include "shard_test.h"
+#include "common/suite.h"
 
 MxArena arena = {.name = "test"};
 MxError err;
@@ -30,16 +31,7 @@ void ck_failed(bool ok, const char *text) {
 }
 
 int main(void) {
-    SRunner *runner = srunner_create(mesh_suite());
-    srunner_add_suite(runner, resolve_suite());
-    srunner_add_suite(runner, explain_suite());
-    srunner_add_suite(runner, box_suite());
-    srunner_add_suite(runner, golden_rules_suite());
-    srunner_add_suite(runner, golden_params_suite());
-    srunner_add_suite(runner, golden_cost_suite());
-    srunner_add_suite(runner, property_suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return RUN_SUITES(mesh_suite(), resolve_suite(), explain_suite(), box_suite(),
+                      golden_rules_suite(), golden_params_suite(), golden_cost_suite(),
+                      property_suite());
 }

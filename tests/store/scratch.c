@@ -1,7 +1,7 @@
 /* scratch.c — what every test of the room starts from. */
 #include "store_test.h"
 
-#include <stdlib.h>
+#include "common/suite.h"
 
 MxArena arena = {.name = "test"};
 MxError err;
@@ -21,15 +21,11 @@ static int count_open(void) {
 
 void set_up(void) {
     n_open_before = count_open();
-    char name[] = "/tmp/mx_store_XXXXXX";
-    ck_assert_ptr_nonnull(mkdtemp(name));
-    folder = mx_arena_strdup(&arena, name);
+    folder = scratch_make(&arena);
 }
 
 void tear_down(void) {
-    MxError ignored = {0};
-    mx_dir_remove(folder, &ignored);
-    mx_error_release(&ignored);
+    scratch_remove(folder);
     mx_error_release(&err);
     mx_arena_release(&arena);
     ck_assert_int_eq(count_open(), n_open_before);

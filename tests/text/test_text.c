@@ -1,5 +1,6 @@
 /* test_text.c — which bytes are UTF-8, and the byte tokenizer. */
 #include "text_test.h"
+#include "common/suite.h"
 
 static void tear_down(void) {
     text_tear_down();
@@ -60,12 +61,5 @@ int main(void) {
     tcase_add_test(tests, unrecognized);
     tcase_add_loop_test(tests, well_formed, 0, MX_COUNT(utf8));
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_add_suite(runner, text_golden_suite());
-    srunner_add_suite(runner, text_json_suite());
-    srunner_add_suite(runner, text_train_suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return RUN_SUITES(suite, text_golden_suite(), text_json_suite(), text_train_suite());
 }

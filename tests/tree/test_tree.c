@@ -1,9 +1,8 @@
 /* test_tree.c — named trees: finding by path, copying below a prefix, counting by kind. */
 #include "base/child.h"
+#include "common/suite.h"
 
 #include <mx/tree.h>
-
-#include <stdlib.h>
 
 static MxArena arena = {.name = "test"};
 
@@ -200,9 +199,5 @@ int main(void) {
     tcase_add_test(tcase, selects_a_kind);
     tcase_add_loop_test(tcase, values_may_be_kept_elsewhere, 0, 2);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return RUN_SUITES(suite);
 }

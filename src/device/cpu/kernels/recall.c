@@ -35,12 +35,13 @@ static int64_t find_token(const Ngrams *g, int64_t row, int64_t at) {
     return g->positions ? g->sequences[row] * g->slots + at % g->slots : row * g->time + at;
 }
 
+/* Of tokens of all rows of the batch, one after the other. */
 static void ngram_rows(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const Ngrams *g = context;
     const int32_t *tokens = g->call->in[0];
     int32_t *out = g->call->out[0], ids[MOST_IDS];
-    for (int64_t i = begin * g->time; i < end * g->time; i++) {
+    for (int64_t i = begin; i < end; i++) {
         int64_t row = i / g->time, at = g->positions ? g->positions[i] : i % g->time;
         memset(out + i * g->rows, 0, (size_t)g->rows * sizeof *out);
         if (at < 0) continue; /* padding */
@@ -61,7 +62,7 @@ static void run_ngrams(const MxDevice *device, const MxKernelCall *call, bool is
     g.rows = (int64_t)(g.of->longest - 1) * g.of->n_heads;
     MX_ASSERT(g.of->canon && g.of->longest <= MOST_IDS);
     if (call->out[0])
-        cpu_for(device, piece.dim[0], cpu_max(1, CPU_PIECE / cpu_max(1, g.time * g.rows)),
+        cpu_for(device, piece.dim[0] * g.time, cpu_max(1, CPU_PIECE / cpu_max(1, g.rows)),
                 ngram_rows, &g);
 }
 
