@@ -350,7 +350,7 @@ uninstall:  ## remove what install put there, and nothing else
 
 deb: deps deps-deb  ## build a Debian package of the last commit's version, byte-identical wherever it is built: build/deb/mxtrain_<version>_<arch>.deb
 	packaging/deb.sh '$(MAKE) -j$(shell nproc)' build/deb
-check-deb: deps deps-deb  ## build that package twice, in two folders, and check it: same bytes, lintian, contents, programs
+check-deb: deps deps-deb  ## build that package twice, in two folders, and check it: same bytes, lintian, contents, programs, and an installation in a fresh Debian if you are root
 	packaging/check.sh '$(MAKE) -j$(shell nproc)' build/deb
 
 docs: $B/mxtrain  ## write configs/base.yml and the tables of docs/CONFIG.md and docs/MAXTEXT.md from the rows of keys and families

@@ -9,7 +9,6 @@ rounds counts. Every process becomes a row of results.csv, kind "prefill" or "de
 (cmake -B build VENDOR/llama.cpp && cmake --build build --target llama-bench); --gguf-python has gguf and numpy and writes its file.
 """
 import argparse
-import datetime
 import json
 import os
 import pathlib
@@ -96,10 +95,7 @@ def main():
     cores = sorted(os.sched_getaffinity(0))
     setup = harness.Setup(build=options.build.resolve(), peer_python=options.python.absolute(), cores=cores,
                           llama_bench=options.llama_bench, gguf_python=options.gguf_python)
-    common = dict(sitting=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S"), machine=machine.describe(), level=machine.level(),
-                  commit=machine.commit(), versions=machine.versions(setup.programs, setup.peer_python),
-                  threads=setup.threads, cores=" ".join(str(c) for c in cores))
-    sitting = run.Sitting(setup, options.csv, common)
+    sitting = run.Sitting(setup, options.csv)
     rivals = {"transformers": transformers, **({"llama.cpp": llama} if options.llama_bench else {})}
     for dtype in options.dtypes:
         sitting.attempt(dtype, lambda: compare(sitting, dtype, rivals, options.rounds))

@@ -22,13 +22,20 @@ def processor():
     return platform.machine()
 
 
-LEVELS = (("amx", "amx_tile"), ("avx512_bf16", "avx512_bf16"), ("avx512", "avx512f"), ("avx2", "avx2"))
+# Each level wants the flags of those before it, too (src/device/cpu/level.c).
+LEVELS = (("avx2", {"avx2", "fma", "bmi2"}), ("avx512", {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
+          ("avx512_bf16", {"avx512_bf16"}), ("amx", {"amx_bf16"}))
 
 
 def level():
     """The level of processors that mxtrain runs at (docs/PROCESSORS.md): MX_CPU, or what the processor's flags say."""
     flags = next((line for line in read("/proc/cpuinfo").splitlines() if line.startswith("flags")), "").split()
-    return os.environ.get("MX_CPU") or next((name for name, flag in LEVELS if flag in flags), "baseline")
+    found = "baseline"
+    for name, wanted in LEVELS:
+        if not wanted <= set(flags):
+            break
+        found = name
+    return os.environ.get("MX_CPU") or found
 
 
 def caches():

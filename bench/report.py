@@ -14,6 +14,7 @@ QUIET = 0.05  # share of the cores that others may use before a process counts a
 LEAST_STEPS = 5  # timed steps of a process; fewer are a trial, not a result
 KINDS_OF_OP = 25  # rows of a table of kernels
 NOTHING = "not measured"
+MISSED = "**not met**"
 COLUMNS = (("AVX2", ("avx2",)), ("AVX-512", ("avx512", "avx512_bf16")), ("AMX", ("amx",)))  # and the levels of each
 
 HEAD = """# Results
@@ -53,14 +54,14 @@ def latest(rows, kind, workload, dtype, beside=None):
     return [r for r in found if r["sitting"] == sittings[-1]] if sittings else []
 
 
-def chosen(rows, who, environment=AS_FOUND):
-    return [r for r in rows if r["who"] == who and r["environment"] == environment]
+def chosen(rows, who):
+    return [r for r in rows if r["who"] == who and r["environment"] == AS_FOUND]
 
 
-def pairs(rows, who, environment=AS_FOUND):
+def pairs(rows, who):
     """(ours, theirs) of each pair that ran one after the other."""
-    ours = {(r["round"], r["pair"]): r for r in chosen(rows, "ours", environment)}
-    return [(ours[r["round"], r["pair"]], r) for r in chosen(rows, who, environment) if (r["round"], r["pair"]) in ours]
+    ours = {(r["round"], r["pair"]): r for r in chosen(rows, "ours")}
+    return [(ours[r["round"], r["pair"]], r) for r in chosen(rows, who) if (r["round"], r["pair"]) in ours]
 
 
 def median_of(rows, name):
@@ -99,15 +100,15 @@ def bar(name, values, wanted, is_least, unit="×"):
         return name, limit, "", "", NOTHING
     middle = statistics.median(values)
     is_met = middle >= wanted if is_least else middle <= wanted
-    return name, limit, f"{middle:.2f}", spread(values), "met" if is_met else "**not met**"
+    return name, limit, f"{middle:.2f}", spread(values), "met" if is_met else MISSED
 
 
 def faster(rows, who):
     return [theirs["median_s"] / ours["median_s"] for ours, theirs in pairs(rows, who)]
 
 
-def over_floor(rows, environment=AS_FOUND):
-    return [ours["median_s"] / floor["median_s"] for ours, floor in pairs(rows, "floor", environment)]
+def over_floor(rows):
+    return [ours["median_s"] / floor["median_s"] for ours, floor in pairs(rows, "floor")]
 
 
 def memory_ratio(rows):
@@ -131,8 +132,7 @@ def length_growth(rows):
 
 
 def over_compile(rows):
-    """PyTorch compiles where it can; eager is the rival where that fails."""
-    return faster(rows, "compile") or faster(rows, "eager")
+    return faster(rows, "compile")
 
 
 def over_eager(rows):
@@ -155,6 +155,15 @@ BY_LEVEL = (
 )
 
 
+def cell(values, limit, is_least):
+    """The median of the pairs' values (what is wanted), and whether that is missed."""
+    _, told, middle, _, verdict = bar("", values, limit or 0, is_least)
+    text = middle or "–"
+    if limit is None:
+        return text
+    return f"{text} ({told})" + (f" {MISSED}" if verdict == MISSED else "")
+
+
 def bars_by_level(rows):
     """One line a bar, a cell a level: of the newest sitting there with a rival, or without one."""
     lines = []
@@ -162,11 +171,7 @@ def bars_by_level(rows):
         cells = []
         for (_, levels), limit in zip(COLUMNS, wanted):
             part = latest([r for r in rows if r["level"] in levels], "compare", workload, dtype, "eager")
-            _, told, middle, _, verdict = bar(name, measure(part), limit or 0, is_least)
-            if limit is None:
-                told, verdict = "", ""
-            cells.append(f"{middle} ({told})".replace(" ()", "") + (" **not met**" if "not met" in verdict else "")
-                         if middle else f"– ({told})".replace(" ()", ""))
+            cells.append(cell(measure(part), limit, is_least))
         lines.append([name] + cells)
     return table(["measured (wanted)"] + [column for column, _ in COLUMNS], lines)
 

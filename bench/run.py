@@ -43,10 +43,13 @@ BATCHES, LAYERS, LENGTHS, REMATS = (1, 2, 4, 8), (2, 4, 8, 12), (2048, 4096, 819
 
 
 class Sitting:
-    """One run of this script: what is common to its rows, and the file they go to."""
+    """One run of a script: what is common to its rows, and the file they go to."""
 
-    def __init__(self, setup, path, common):
-        self.setup, self.path, self.common, self.failures = setup, path, common, []
+    def __init__(self, setup, path):
+        self.setup, self.path, self.failures = setup, path, []
+        self.common = dict(sitting=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S"), machine=machine.describe(),
+                           level=machine.level(), commit=machine.commit(), threads=setup.threads,
+                           versions=machine.versions(setup.programs, setup.peer_python), cores=" ".join(str(c) for c in setup.cores))
 
     def write(self, **fields):
         row = {name: fields.get(name, self.common.get(name, "")) for name in report.FIELDS}
@@ -333,10 +336,7 @@ def open_sitting(options):
     for program in (setup.build / "mxtrain", *(setup.programs / name for name in ("matmul_floor", "touch", "ops", "checkpoint"))):
         if not program.exists():
             sys.exit(f"{program.name} is not built; run make bench")
-    common = dict(sitting=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S"), machine=machine.describe(), level=machine.level(),
-                  commit=machine.commit(), versions=machine.versions(setup.programs, python), threads=setup.threads,
-                  cores=" ".join(str(c) for c in cores))
-    return Sitting(setup, options.csv, common)
+    return Sitting(setup, options.csv)
 
 
 def measure(sitting, options):

@@ -1,7 +1,6 @@
 #!/bin/sh
 # campaign.sh FOLDER [PERCENT] — what docs/RELIABILITY.md tells: crashes, power losses and damage to
-# checkpoints, and damaged files for every reader, each by the thousand, as a table with the commit and
-# the time.  FOLDER is where everything was built.  PERCENT of the inputs of readers, 100 unless said.
+# checkpoints, and damaged files for every reader, as a table with counts, the commit and the time.  FOLDER is where everything was built.  PERCENT of the inputs of readers, 100 unless said.
 # Exits with 1 if anything failed.  Run from the top folder.
 set -u
 built=$(cd "$1" && pwd) percent=${2:-100}

@@ -222,11 +222,16 @@ bool mx_tensors_append(const char *path, int fd, const void *data, size_t bytes,
 /* A folder in the making: ".tmp.<name>.<pid>" beside its final place. */
 typedef struct MxPublish MxPublish;
 
-/* mx_store_publish_begin — makes the temporary folder; an older one of the same name is removed.
- * Unless committed, it is removed with the arena. Errors: the final path exists; no permission. */
+/* mx_store_publish_begin — makes the temporary folder; an older one of the same name is removed,
+ * and what a killed process left unfinished under the final name. Unless committed, it is removed
+ * with the arena. Call it while nobody else publishes under that name. Errors: the final path
+ * exists; no permission. */
 bool mx_store_publish_begin(MxArena *arena, const char *final_path, MxPublish **out, MxError *err);
 /* mx_store_publish_dir — the folder to fill, at any depth, with regular files. */
 const char *mx_store_publish_dir(const MxPublish *publish);
+/* mx_store_publish_is_in_place — whether that is the final place, since the storage does not rename
+ * folders. */
+bool mx_store_publish_is_in_place(const MxPublish *publish);
 /* mx_store_publish_manifest — the JSON object to be written; the caller may add members of its own
  * (not "format", "files", "manifest_xxh3_64"). */
 MxJson *mx_store_publish_manifest(MxPublish *publish);
@@ -288,6 +293,11 @@ int64_t mx_store_free_bytes(const char *dir);
 /* mx_store_mark — makes an empty folder with a name that no other has, for other processes to look
  * for; mx_store_sweep takes it if nobody has removed it. name: inside the parent, which is made. */
 bool mx_store_mark(MxArena *arena, const char *parent, char **name, MxError *err);
+
+/* mx_store_is_unfinished — whether a folder was filled in its final place by a process that was
+ * killed before its manifest was whole: then it counts for nothing. Errors: the manifest cannot be
+ * read now. */
+bool mx_store_is_unfinished(const char *dir, bool *is_unfinished, MxError *err);
 
 /* mx_store_sweep — removes what killed processes left in a folder: ".tmp.*". Call it while nobody
  * else publishes there. */

@@ -23,10 +23,14 @@ static void drop(void *data) {
     if (!output->is_done && !output->publish) unlink(output->file);
 }
 
-/* Only what a conversion could have made is ever replaced, and nothing that others put there. */
-static bool check_taken(const MxCkptOutput *output, bool is_folder, bool replace, MxError *err) {
+/* Only what a conversion could have made is ever replaced, and nothing that others put there. What
+ * a killed one left unfinished in its place is not there. */
+static bool check_taken(MxCkptOutput *output, bool is_folder, bool replace, MxError *err) {
     struct stat st;
+    bool is_unfinished = false;
     if (lstat(output->path, &st)) return true;
+    if (is_folder && !mx_store_is_unfinished(output->path, &is_unfinished, err)) return false;
+    if (is_unfinished) return true;
     if (!replace)
         return mx_fail(err, MX_EXIT_CANNOT_CREATE, MX_NOWHERE,
                        "\"%s\" exists already; --force replaces it", output->path);
@@ -35,6 +39,7 @@ static bool check_taken(const MxCkptOutput *output, bool is_folder, bool replace
         return mx_fail(err, MX_EXIT_CANNOT_CREATE, MX_NOWHERE,
                        "\"%s\" exists already and is no %s; it is not replaced", output->path,
                        is_folder ? "folder" : "regular file");
+    output->staged = mx_arena_printf(output->arena, "%s.new.%ld", output->path, (long)getpid());
     if (!is_folder || mx_store_only_listed(output->path, err)) return true;
     mx_note(err, "hint: --force removes what mxtrain wrote and nothing else; move that away, or "
                  "choose another DST");
@@ -47,7 +52,7 @@ bool mx_ckpt_output_begin(MxArena *arena, const char *path, bool replace, MxCkpt
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
     *output = (MxCkptOutput){.arena = arena, .path = mx_arena_strndup(arena, path, n)};
-    path = output->path;
+    path = output->staged = output->path;
     bool is_folder = !mx_text_has_suffix(path, ".h5") && !mx_text_has_suffix(path, ".hdf5");
     if (strstr(path, ".h5:") || strstr(path, ".hdf5:"))
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
@@ -59,8 +64,6 @@ bool mx_ckpt_output_begin(MxArena *arena, const char *path, bool replace, MxCkpt
         mx_arena_on_release(arena, drop, output);
         return true;
     }
-    output->staged =
-        mx_dir_exists(path) ? mx_arena_printf(arena, "%s.new.%ld", path, (long)getpid()) : path;
     if (!mx_store_publish_begin(arena, output->staged, &output->publish, err)) return false;
     output->file = mx_path_join(arena, mx_store_publish_dir(output->publish), CKPT_STATE_FILE);
     return true;
@@ -127,16 +130,23 @@ static void tell_form(const MxCkptOutput *output, const MxCkptOrigin *origin) {
 }
 
 /* The result is complete beside the folder that it replaces, into which others may have put
- * something meanwhile. */
+ * something meanwhile. Where renames of folders may be refused, a first one tells before anything
+ * is removed. */
 static bool replace(const MxCkptOutput *output, MxError *err) {
     MxError ignored = {0};
     bool is_free = mx_store_only_listed(output->path, err);
     if (!is_free) mx_dir_remove(output->staged, &ignored);
     mx_error_release(&ignored);
+    const char *from = output->staged;
+    if (is_free && mx_store_publish_is_in_place(output->publish)) {
+        from = mx_arena_printf(output->arena, "%s.moved", output->staged);
+        if (rename(output->staged, from))
+            return mx_fail_errno(err, "\"%s\" is not replaced: could not rename the result, \"%s\"",
+                                 output->path, output->staged);
+    }
     if (!is_free || !mx_store_remove(output->path, err)) return false;
-    if (rename(output->staged, output->path))
-        return mx_fail_errno(err, "could not rename \"%s\" to \"%s\"", output->staged,
-                             output->path);
+    if (rename(from, output->path))
+        return mx_fail_errno(err, "could not rename \"%s\" to \"%s\"", from, output->path);
     return mx_path_sync(mx_path_dir(output->arena, output->path), err);
 }
 

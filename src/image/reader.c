@@ -43,7 +43,7 @@ typedef struct Answer {
 
 /* ---- in the child */
 
-enum { LINE = STDERR_FILENO + 1 }; /* the child's end, the only thing it has open */
+enum { LINE = STDERR_FILENO + 1 }; /* the child's end; of all others only 0, 1, 2 stay open */
 
 static void answer(const Answer *a) {
     if (write(LINE, a, sizeof *a) != sizeof *a) _exit(MX_EXIT_IO);

@@ -164,10 +164,14 @@ static bool open_folder(MxArena *arena, ReferenceLogps *r, MxError *err) {
     return true;
 }
 
-/* Whether the folder is there when the ranks look: one answer for all. */
-static bool is_there(const ReferenceLogps *r) {
-    bool found = r->state->rank == 0 && mx_dir_exists(r->dir);
-    return r->state->comm ? mx_comm_max(r->state->comm, found) : found;
+/* Whether the folder is there when the ranks look: one answer for all. What a killed run left
+ * unfinished in its place is made anew. */
+static bool look(const ReferenceLogps *r, bool *is_there, MxError *err) {
+    bool found = r->state->rank == 0 && mx_dir_exists(r->dir), is_unfinished = false;
+    if (found && !mx_store_is_unfinished(r->dir, &is_unfinished, err)) return false;
+    found = found && !is_unfinished;
+    *is_there = r->state->comm ? mx_comm_max(r->state->comm, found) : found;
+    return true;
 }
 
 bool reference_open_logps(MxTrainState *state, MxDataset *const data[2], MxError *err) {
@@ -197,7 +201,9 @@ bool reference_open_logps(MxTrainState *state, MxDataset *const data[2], MxError
         side->logp = mx_new_n(arena, float, side->rows * side->length);
         side->hash = mx_new_n(arena, int64_t, side->rows);
     }
-    if (!is_there(r)) {
+    bool is_there;
+    if (!look(r, &is_there, err)) return false;
+    if (!is_there) {
         if (mx_train_state_step(state))
             return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->dir},
                            "the reference's log-probabilities are gone, and the policy that made "

@@ -66,14 +66,6 @@ bool mx_store_mark(MxArena *arena, const char *parent, char **name, MxError *err
     return true;
 }
 
-/* A folder under a name of its own goes if it was never finished. */
-static bool sweep_marked(const char *dir, MxError *err) {
-    bool is_unfinished;
-    if (!store_is_marked(dir)) return true;
-    return store_is_unfinished(dir, &is_unfinished, err) &&
-           (is_unfinished ? store_remove_in_place(dir, err) : store_unmark(dir, err));
-}
-
 bool mx_store_sweep(const char *parent, MxError *err) {
     if (!mx_dir_exists(parent)) return true;
     MxArena scratch = {.name = "sweep"};
@@ -84,7 +76,7 @@ bool mx_store_sweep(const char *parent, MxError *err) {
         char *path = mx_path_join(&scratch, parent, names[i]);
         if (!store_is_folder(path)) continue;
         ok = mx_text_has_prefix(names[i], STORE_TEMP_PREFIX) ? mx_dir_remove(path, err)
-                                                             : sweep_marked(path, err);
+                                                             : store_sweep_marked(path, err);
     }
     mx_arena_release(&scratch);
     return ok;
@@ -135,7 +127,7 @@ bool mx_store_steps(MxArena *arena, const char *parent, int64_t **steps, int *n,
         bool is_unfinished = false;
         if (step < 0) continue;
         if (!look_for(path, &is_folder, err) ||
-            (is_folder && !store_is_unfinished(path, &is_unfinished, err)))
+            (is_folder && !mx_store_is_unfinished(path, &is_unfinished, err)))
             return false;
         if (is_folder && !is_unfinished) (*steps)[(*n)++] = step;
     }

@@ -25,9 +25,9 @@ bool store_refuses_rename(int error);
 bool store_mark(const char *dir, MxError *err);
 bool store_unmark(const char *dir, MxError *err);
 bool store_is_marked(const char *dir);
-/* store_is_unfinished — whether it is marked and has no manifest that holds. Errors: the manifest
- * cannot be read now. */
-bool store_is_unfinished(const char *dir, bool *is_unfinished, MxError *err);
+/* store_sweep_marked — removes a folder that was never finished, and takes the mark from one that
+ * was. Does nothing where there is no mark. */
+bool store_sweep_marked(const char *dir, MxError *err);
 /* store_remove_in_place — without a rename: after a crash in between it is there as it was, or
  * unfinished. */
 bool store_remove_in_place(const char *dir, MxError *err);

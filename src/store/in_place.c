@@ -55,7 +55,7 @@ bool store_is_marked(const char *dir) {
     return is_marked;
 }
 
-bool store_is_unfinished(const char *dir, bool *is_unfinished, MxError *err) {
+bool mx_store_is_unfinished(const char *dir, bool *is_unfinished, MxError *err) {
     *is_unfinished = store_is_marked(dir);
     if (!*is_unfinished) return true;
     MxArena scratch = {.name = "manifest"};
@@ -68,6 +68,13 @@ bool store_is_unfinished(const char *dir, bool *is_unfinished, MxError *err) {
     mx_error_release(&why);
     mx_arena_release(&scratch);
     return ok;
+}
+
+bool store_sweep_marked(const char *dir, MxError *err) {
+    bool is_unfinished;
+    if (!store_is_folder(dir) || !store_is_marked(dir)) return true;
+    return mx_store_is_unfinished(dir, &is_unfinished, err) &&
+           (is_unfinished ? store_remove_in_place(dir, err) : store_unmark(dir, err));
 }
 
 /* Without its manifest and with a mark it is nothing; then the rest goes, the mark last. */

@@ -42,9 +42,13 @@ static bool make_folder(MxPublish *publish, MxError *err) {
     if (renames) rmdir(trial);
     publish->is_in_place = true;
     publish->temp = publish->final_path;
-    return (!mkdir(publish->temp, 0777) ||
-            mx_fail_errno(err, "could not create folder \"%s\"", publish->temp)) &&
-           store_mark(publish->temp, err);
+    if (mkdir(publish->temp, 0777))
+        return mx_fail_errno(err, "could not create folder \"%s\"", publish->temp);
+    if (store_mark(publish->temp, err)) return true;
+    MxError ignored = {0}; /* without a mark no sweep would take it */
+    mx_dir_remove(publish->temp, &ignored);
+    mx_error_release(&ignored);
+    return false;
 }
 
 bool mx_store_publish_begin(MxArena *arena, const char *final_path, MxPublish **out, MxError *err) {
@@ -61,6 +65,7 @@ bool mx_store_publish_begin(MxArena *arena, const char *final_path, MxPublish **
     publish->sealed = mx_json_object(arena);
     mx_json_set_int(publish->manifest, "format", STORE_FORMAT);
     struct stat st;
+    if (!store_sweep_marked(path, err)) return false;
     if (!lstat(path, &st))
         return mx_fail(err, MX_EXIT_CANNOT_CREATE, MX_NOWHERE, "\"%s\" exists already", path);
     if (!mx_dir_make(publish->parent, err)) return false;
@@ -74,6 +79,10 @@ bool mx_store_publish_begin(MxArena *arena, const char *final_path, MxPublish **
 
 const char *mx_store_publish_dir(const MxPublish *publish) {
     return publish->temp;
+}
+
+bool mx_store_publish_is_in_place(const MxPublish *publish) {
+    return publish->is_in_place;
 }
 
 MxJson *mx_store_publish_manifest(MxPublish *publish) {
@@ -90,10 +99,10 @@ void mx_store_publish_sealed(MxPublish *publish, const MxJson *entries) {
 void mx_store_publish_abort(MxPublish *publish) {
     if (publish->is_done) return;
     publish->is_done = true;
-    MxError ignored = {0}; /* what cannot be removed now is swept later */
-    if (publish->is_in_place)
-        store_remove_in_place(publish->temp, &ignored);
-    else
+    MxError ignored = {0};      /* what cannot be removed now is swept later */
+    if (publish->is_in_place) { /* without a mark a child process has committed it */
+        if (store_is_marked(publish->temp)) store_remove_in_place(publish->temp, &ignored);
+    } else
         mx_dir_remove(publish->temp, &ignored);
     mx_error_release(&ignored);
 }

@@ -51,8 +51,9 @@ static bool save_if_due(Loop *l, MxError *err) {
 
 /* What a batch becomes before it goes through the model. */
 static bool before_batch(Loop *l, bool is_eval, int64_t i, MxBatch *batch, MxError *err) {
-    return (!l->rollouts || rollouts_write(l->rollouts, is_eval, i, batch, err)) &&
-           mx_train_before_batch(l->state, is_eval, i, batch, err);
+    if (l->rollouts && !rollouts_write(l->rollouts, is_eval, i, batch, err)) return false;
+    if (l->rollouts) paces_leave_out(&l->paces, rollouts_reward_s(l->rollouts));
+    return mx_train_before_batch(l->state, is_eval, i, batch, err);
 }
 
 static bool run_evaluation(Loop *l, MxEvaluation *sums, MxError *err) {

@@ -9,7 +9,7 @@
 /* What a rank tells the others. */
 typedef struct PaceWord {
     int64_t wish;   /* of signals_wish */
-    double alone_s; /* of its last step: seconds without waits for other ranks */
+    double alone_s; /* of its last step: seconds without waits for other ranks or a reward */
 } PaceWord;
 
 typedef struct Paces {
@@ -33,6 +33,8 @@ void paces_open(MxArena *arena, MxComm *comm, Paces *out);
 /* paces_begin, paces_end — around what a rank does for a step. */
 void paces_begin(Paces *paces);
 void paces_end(Paces *paces);
+/* paces_leave_out — seconds in between that a rank spent, though not because it is slow. */
+void paces_leave_out(Paces *paces, double seconds);
 /* paces_share — tells and hears; all ranks call it. Returns the largest of all wishes. */
 int64_t paces_share(Paces *paces, int64_t wish);
 /* paces_judge — once a step, of what was heard last: sets slowest and slowdown, and warns of a rank

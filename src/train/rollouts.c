@@ -23,6 +23,7 @@ struct Rollouts {
     int32_t eos;
     MxBatch made[2];
     float *logprobs[2]; /* [rows, length] */
+    double reward_s;    /* of the last batch */
 };
 
 static MxGenerate how_of(const MxConfig *c, const MxTokenizer *tokenizer, const int32_t *eos) {
@@ -262,7 +263,9 @@ static bool reward_replies(Rollouts *r, MxArena *arena, bool is_eval, int64_t i,
 static bool reward_all(Rollouts *r, MxArena *arena, bool is_eval, int64_t i, const MxReply *replies,
                        int64_t n, float *out, MxError *err) {
     bool is_first = !r->comm || mx_comm_rank(r->comm) == 0;
+    double start = mx_clock_s();
     bool ok = !is_first || reward_replies(r, arena, is_eval, i, replies, n, out, err);
+    r->reward_s = is_first ? mx_clock_s() - start : 0;
     if (!train_agree(r->comm, ok, err)) return false;
     if (r->comm) mx_comm_broadcast(r->comm, out, (size_t)n * sizeof *out);
     return true;
@@ -274,6 +277,7 @@ bool rollouts_write(Rollouts *r, bool is_eval, int64_t i, MxBatch *batch, MxErro
     MxReply *replies = mx_new_n(&arena, MxReply, n);
     float *rewards = mx_new_n(&arena, float, n);
     bool are_here = false;
+    r->reward_s = 0;
     MxResponses *kept = is_eval ? NULL : mx_train_responses(r->state, &are_here);
     if (are_here) recall(kept, batch, replies, rewards);
     bool ok =
@@ -287,4 +291,8 @@ bool rollouts_write(Rollouts *r, bool is_eval, int64_t i, MxBatch *batch, MxErro
     }
     mx_arena_release(&arena);
     return ok;
+}
+
+double rollouts_reward_s(const Rollouts *rollouts) {
+    return rollouts->reward_s;
 }

@@ -16,5 +16,8 @@ bool rollouts_open(MxArena *arena, MxTrainState *state, MxDataset *const data[2]
  * on the seed, i and the row alone. Errors: a program that gives no rewards (reward.h), or too few.
  */
 bool rollouts_write(Rollouts *rollouts, bool is_eval, int64_t i, MxBatch *batch, MxError *err);
+/* rollouts_reward_s — how long it took this rank to have the last batch rewarded: 0 on all but the
+ * first, which does it for all. */
+double rollouts_reward_s(const Rollouts *rollouts);
 
 #endif

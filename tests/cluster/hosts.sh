@@ -5,7 +5,6 @@
 #   hosts.sh at HOST WORDS...    runs a command there, its words joined as ssh joins them; 255 if the host is cut off
 #   hosts.sh cut HOST            pulls its cable, then ends all that runs there: nobody hears of it
 #   hosts.sh die HOST            the other way round: connections end first
-#   hosts.sh silence HOST        pulls its cable alone
 #   hosts.sh mend HOST           puts the cable back
 #   hosts.sh down                takes all of them away
 set -u
@@ -55,9 +54,9 @@ down() {
 
 case $1 in
 up | at | down) "$@" ;;
-silence | cut)
+cut)
     ip -n "$(space head)" link set "$2" down
-    [ "$1" = silence ] || finish "$2"
+    finish "$2"
     ;;
 die)
     finish "$2"

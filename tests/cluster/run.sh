@@ -52,9 +52,9 @@ words() {
     is 'the command of mpirun' "$(echo "$command" | grep -c "mpirun .*-n 3 --mca btl self,tcp .*-x OMP_NUM_THREADS .*/mxtrain my.yml --quiet steps=3\$")" 1
     printf '# all\none slots=2\ntwo\none slots=1 # again\n' >"$work/hosts"
     is 'ranks of a host file' "$("$build/mxrun" --hosts "$work/hosts" --agent 'rsh -x' --dry-run | grep -c -e ' -n 4 .*-mca plm_rsh_agent rsh -x')" 1
-    is 'the command of srun' "$(SLURM_JOB_ID=1 SLURM_NTASKS=5 SLURM_JOB_NUM_NODES=2 "$build/mxrun" -n 5 --dry-run steps=3)" \
+    is 'the command of srun' "$(SLURM_JOB_ID=1 SLURM_NTASKS=5 SLURM_JOB_NUM_NODES=2 "$build/mxrun" --dry-run steps=3)" \
         "srun --kill-on-bad-exit=1 -n 5 -- $build/mxtrain steps=3"
-    for wrong in '-n none' '-n' '--restart -1' '--hosts nowhere' '--launcher rsh' '--program nowhere' 'steps=3'; do
+    for wrong in '-n none' '-n' '--restart -1' '--hosts nowhere' '--launcher rsh' '--program nowhere' '-n 1 --dry-run=x' 'steps=3'; do
         # shellcheck disable=SC2086
         is "wrong words: $wrong" "$("$build/mxrun" $wrong --dry-run >"$work/log" 2>&1 || echo $?) $(grep -c '^mxrun: error: ' "$work/log")" '2 1'
     done
@@ -66,6 +66,38 @@ words() {
     "$build/mxrun" --man >"$work/mxrun.1"
     is 'the page has every row of --help' "$("$build/mxrun" --help | grep -c '^  -')" "$(grep -c '^\.B \\-' "$work/mxrun.1")"
     if command -v mandoc >/dev/null; then is 'mandoc of mxrun.1' "$(mandoc -T lint -W warning "$work/mxrun.1" 2>&1)" ''; fi
+}
+
+# ---- what others see of it
+
+# pretended WORDS... — mxrun with an mpirun that ends soon, with $mpirun_ends, and a trainer that has no plan.
+pretended() {
+    mkdir -p "$work/bin"
+    printf '#!/bin/sh\nsleep 0.5\nexit %s\n' "$mpirun_ends" >"$work/bin/mpirun"
+    cat >"$work/bin/mxtrain" <<END
+#!/bin/sh
+case "\$*" in *--plan*) echo x >>"$work/plans" && sleep 0.3 && exit 2 ;; esac
+printf 'base_output_directory: "$work/pretended"\nrun_name: x\nper_device_batch_size: 4\neval_per_device_batch_size: 4\ngradient_accumulation_steps: 1\n'
+END
+    chmod +x "$work/bin/mpirun" "$work/bin/mxtrain"
+    PATH=$work/bin:$PATH exec "$build/mxrun" --program "$work/bin/mxtrain" --restart 3 --agent false "$@"
+}
+
+outside() {
+    printf 'localhost slots=2\n' >"$work/here"
+    printf 'localhost slots=2\nnowhere slots=2\n' >"$work/half"
+    began=$(date +%s) mpirun_ends=0
+    (pretended --hosts "$work/here") | cat # it once came to its end with a process that had the pipe for ten seconds more
+    took=$(($(date +%s) - began))
+    is 'nothing holds its output when it has ended' "$([ $took -lt 8 ] || echo $took s)" ''
+    mpirun_ends=9
+    : >"$work/plans"
+    (pretended --hosts "$work/half" >"$work/log" 2>&1) &
+    run=$!
+    while [ ! -s "$work/plans" ] && kill -0 $run; do sleep 0.05; done
+    kill -TERM $run
+    wait $run
+    is 'a signal while it looks for a mesh' "$? $(wc -l <"$work/plans")" '143 1'
 }
 
 # ---- on this machine
@@ -231,6 +263,7 @@ four_hosts() {
 }
 
 words
+outside
 local_runs
 slow_rank
 four_hosts

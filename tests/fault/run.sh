@@ -34,6 +34,13 @@ train() {
         >>"$dir/log" 2>&1 </dev/null
 }
 
+# preloaded LIBRARY COMMAND... — with a library of this folder's between it and the system.
+preloaded() {
+    library=$1
+    shift
+    LD_PRELOAD=$library ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0 "$@"
+}
+
 complain() {
     failed=$((failed + 1))
     echo "FAIL $1"
@@ -149,8 +156,7 @@ power() {
     wanted=$1 n=0 first=$(random 1000000000)
     undisturbed steps=13 eval_interval=-1 checkpoint_period=3 max_num_checkpoints_to_keep=2
     # shellcheck disable=SC2086
-    LD_PRELOAD=$built/record.so ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0 MX_RECORD_UNDER=/power \
-        MX_RECORD_LOG=$work/record train "$work/power" $keys || complain "recorded run: exit $?" "$work/power"
+    MX_RECORD_UNDER=/power MX_RECORD_LOG=$work/record preloaded "$built/record.so" train "$work/power" $keys || complain "recorded run: exit $?" "$work/power"
     "$built/power" "$work/record" "$work/all" all >/dev/null
     diff -r "$work/power/x/checkpoints" "$work/all/x/checkpoints" >/dev/null ||
         complain "the record does not make the checkpoints of the run that it is of"
@@ -183,9 +189,8 @@ calls() {
             cp -r "$work/first" "$d"
             : >"$work/told"
             # shellcheck disable=SC2086
-            exit=$(LD_PRELOAD=$faults ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0 \
-                MX_FAULT_UNDER=call/x/checkpoints MX_FAULT_CALL=$call MX_FAULT_ERRNO=$code \
-                MX_FAULT_LOG=$work/told train "$d" $keys || echo $?)
+            exit=$(MX_FAULT_UNDER=call/x/checkpoints MX_FAULT_CALL=$call MX_FAULT_ERRNO=$code \
+                MX_FAULT_LOG=$work/told preloaded "$faults" train "$d" $keys || echo $?)
             [ -s "$work/told" ] || { rm -rf "$d" && break; } # there are no more
             what="call $call ($(cat "$work/told")) fails with $code"
             case ${exit:-0} in
@@ -212,8 +217,7 @@ calls() {
 # stored NAME WANTED — the run of $d, on that storage; wants that exit code.
 stored() {
     # shellcheck disable=SC2086
-    code=$(LD_PRELOAD=$faults ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0 MX_FAULT_UNDER=/x/checkpoints \
-        train "$d" $keys || echo $?)
+    code=$(MX_FAULT_UNDER=/x/checkpoints preloaded "$faults" train "$d" $keys || echo $?)
     [ "${code:-0}" = "$2" ] || complain "$1: exit ${code:-0}, wanted $2" "$d"
 }
 
@@ -271,9 +275,40 @@ by_copies() {
     unset MX_FAULT_RENAME
 }
 
+# What is published outside the folder of checkpoints, of which no sweep knew: the next start met half of
+# it and said that it exists.
+elsewhere() {
+    export MX_FAULT_UNDER=$work/stored MX_FAULT_FUSE=1
+    d=$work/stored
+    keys="use_dpo=true hf_train_files=posttrain/preference_train.jsonl dataset_type=hf hf_path=json dpo.max_prompt_length=16
+packing=false dpo.reference=precomputed steps=1 eval_interval=-1 enable_checkpointing=false"
+    # shellcheck disable=SC2086
+    code=$(MX_FAILPOINT=save.before_manifest preloaded "$faults" train "$d" $keys 2>/dev/null || echo $?)
+    [ "$code" = 137 ] && [ -f "$d/x/reference/logps.h5" ] || complain "reference: nothing was left in place: exit ${code:-0}" "$d"
+    # shellcheck disable=SC2086
+    preloaded "$faults" train "$d" $keys || complain "reference: exit $?" "$d"
+    [ -f "$d/x/reference/MANIFEST.json" ] && [ ! -f "$d/x/reference/.tmp.unfinished" ] || complain "reference: it is not whole" "$d"
+    convert() { preloaded "$faults" "$built/mxconvert" "$work/reference/x" "$d/converted" "$@" >>"$d/log" 2>&1; }
+    mkdir "$d/converted"
+    : >"$d/converted/.tmp.unfinished"
+    convert || complain "mxconvert: exit $?" "$d"
+    MX_FAULT_RENAME=copy convert --force || complain "mxconvert --force, where renames copy: exit $?" "$d"
+    [ "$(echo "$d"/converted*)" = "$d/converted" ] || complain "mxconvert --force: leftovers" "$d"
+    sum=$(md5sum "$d"/converted/*)
+    code=$(MX_FAULT_RENAME=18 convert --force --scan-layers false || echo $?)
+    [ "$code" = 74 ] && grep -q 'converted" is not replaced: could not rename the result, ".*/converted.new.[0-9]*": ' "$d/log" ||
+        complain "mxconvert --force, where renames fail: exit ${code:-0}, wanted 74" "$d"
+    [ "$sum" = "$(md5sum "$d"/converted/*)" ] || complain "mxconvert --force: what was there has changed" "$d"
+    [ -f "$(echo "$d"/converted.new.*)/MANIFEST.json" ] || complain "mxconvert --force: the result is gone" "$d"
+    unset MX_FAULT_UNDER MX_FAULT_FUSE
+    rm -rf "$d"
+    n=$((n + 4))
+}
+
 storage() {
     n=0
     in_place
+    elsewhere
     by_copies
     passed "$n" "storage without renames of folders: $n kills"
 }
@@ -468,8 +503,7 @@ unreadable() {
     while read -r wanted errno file; do
         : >"$d/log"
         # shellcheck disable=SC2086
-        code=$(LD_PRELOAD=$faults ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0 \
-            MX_FAULT_UNREAD=$file MX_FAULT_ERRNO=$errno train "$d" $keys || echo $?)
+        code=$(MX_FAULT_UNREAD=$file MX_FAULT_ERRNO=$errno preloaded "$faults" train "$d" $keys || echo $?)
         [ "${code:-0}" = "$wanted" ] || complain "$file fails with $errno: exit ${code:-0}, wanted $wanted" "$d"
         grep -q "could not read the newest checkpoint \"$newest\"" "$d/log" ||
             complain "$file fails with $errno: the checkpoint is not named" "$d"
@@ -487,8 +521,7 @@ END
     # shellcheck disable=SC2086
     train "$d" $keys steps=3
     # shellcheck disable=SC2086
-    LD_PRELOAD=$faults ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0 MX_FAULT_UNREAD=0/MANIFEST.json \
-        MX_FAULT_ERRNO=5 train "$d" $keys steps=7 || complain "an unreadable best checkpoint: exit $?" "$d"
+    MX_FAULT_UNREAD=0/MANIFEST.json MX_FAULT_ERRNO=5 preloaded "$faults" train "$d" $keys steps=7 || complain "an unreadable best checkpoint: exit $?" "$d"
     [ -d "$d/x/checkpoints/0" ] || complain "an unreadable best checkpoint was removed" "$d"
     grep -q "warning: no older checkpoint is removed: could not open .*0/MANIFEST.json" "$d/log" ||
         complain "an unreadable best checkpoint is not told" "$d"

@@ -578,12 +578,17 @@ END
     }
     "$compare" "$work/whole_rl/x/checkpoints/5" "$work/parted_rl/x/checkpoints/5" >"$work/difference" 2>&1 ||
         complain "rollouts: other bits after a resume: $(tail -n 2 "$work/difference")"
+    # A program that takes its time does not make rank 0, which asks it for all, a slow one: it had 24 times the other's seconds.
+    printf '#!/bin/sh\nwhile read -r line; do sleep 0.05 && echo 1; done\n' >"$work/reward.sh"
+    write patient 2 $adamw ici_fsdp_parallelism=2 per_device_batch_size=2 steps=3 eval_interval=-1 || complain "rollouts, a slow program: exit $?" "$work/patient"
+    slowdown=$(grep -o '"perf/slowest_rank_slowdown": *[.0-9]*' "$work/patient/m.jsonl" | grep -o '[.0-9]*$' | tail -n 1)
+    awk -v x="${slowdown:-99}" 'BEGIN { exit x >= 8 }' || complain "rollouts, a slow program: a rank is called $slowdown times as slow as the other" "$work/patient"
     # A program that says nonsense ends all ranks; what it said is told once.
     printf '#!/bin/sh\nread -r line\necho nonsense\n' >"$work/reward.sh"
     write nonsense 4 $mesh $adamw per_device_batch_size=1 steps=4 && complain "rollouts: a reward that is none: exit 0"
     [ "$(grep -c 'the program wrote "nonsense", wanted a line with a number' "$work/nonsense/log")" = 1 ] ||
         complain "rollouts: a reward that is none: not told once" "$work/nonsense"
-    passed 22 "ranks write what one would, and it is rewarded once"
+    passed 23 "ranks write what one would, and it is rewarded once"
 }
 
 moments >"$work/moments"

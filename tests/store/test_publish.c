@@ -142,6 +142,26 @@ START_TEST(a_marked_folder_counts_by_its_manifest) {
 }
 END_TEST
 
+/* A killed process of which only the final place is known, such as a run's reference, kept every
+ * later one from that place. */
+START_TEST(an_unfinished_folder_gives_way) {
+    static const char mark[] = ".tmp.unfinished";
+    bool is_unfinished;
+    ck_ok(mx_dir_make(in_folder("5"), &err));
+    put(in_folder("5"), "state.h5", "half a state");
+    put(in_folder("5"), mark, "");
+    ck_ok(mx_store_is_unfinished(in_folder("5"), &is_unfinished, &err));
+    ck_assert(is_unfinished);
+    char *dir = publish_one();
+    put(dir, mark, "");
+    ck_ok(mx_store_is_unfinished(dir, &is_unfinished, &err));
+    ck_assert(!is_unfinished);
+    MxPublish *again;
+    ck_failed(mx_store_publish_begin(&arena, dir, &again, &err), "exists already");
+    ck_ok(mx_store_verify(&arena, dir, NULL, NULL, &err));
+}
+END_TEST
+
 START_TEST(a_manifest_without_files_vouches_for_nothing) {
     MxPublish *empty;
     ck_ok(mx_store_publish_begin(&arena, in_folder("5"), &empty, &err));
@@ -204,6 +224,7 @@ Suite *publish_suite(void) {
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, commits);
     tcase_add_test(tests, a_marked_folder_counts_by_its_manifest);
+    tcase_add_test(tests, an_unfinished_folder_gives_way);
     tcase_add_test(tests, aborts);
     tcase_add_test(tests, never_replaces);
     tcase_add_test(tests, refuses_links);

@@ -74,11 +74,23 @@ START_TEST(a_warning_takes_ten_steps_and_a_second) {
 }
 END_TEST
 
+/* Rank 0 has responses rewarded for all, and was called slow for that. */
+START_TEST(rewards_are_left_out) {
+    open_paces(1);
+    paces_begin(&paces);
+    paces_leave_out(&paces, 1000);
+    paces_end(&paces);
+    ck_assert_double_lt(paces.alone_s, -900);
+    mx_arena_release(&arena);
+}
+END_TEST
+
 Suite *paces_suite(void) {
     Suite *suite = suite_create("train/paces");
     TCase *tests = tcase_create("paces");
     tcase_add_test(tests, the_slowest_is_measured_by_the_median);
     tcase_add_test(tests, a_warning_takes_ten_steps_and_a_second);
+    tcase_add_test(tests, rewards_are_left_out);
     suite_add_tcase(suite, tests);
     return suite;
 }
