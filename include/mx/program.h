@@ -111,6 +111,9 @@ bool mx_train_state_open(MxArena *arena, const MxConfig *config, MxTrainState **
  * supported; a parameter or batch that its mesh axes do not divide. */
 bool mx_train_state_open_on(MxArena *arena, const MxConfig *config, MxComm *comm,
                             MxTrainState **out, MxError *err);
+/* mx_train_few_share — the share of the trained parameters whose gradients ranks exchange in few
+ * bits (gradient_exchange_dtype). */
+double mx_train_few_share(const MxTrainState *state);
 
 /* mx_train_state_open_eval — the same without gradients, moments and entries of training: for
  * mx_train_eval. The tree has the moments, without data. */

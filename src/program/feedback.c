@@ -27,6 +27,17 @@ bool program_keeps_lost(const MxTrainState *s, int param) {
            s->sharding[var].partial & ~mx_mesh_stages(&s->mesh.mesh);
 }
 
+double mx_train_few_share(const MxTrainState *s) {
+    double few = 0, all = 0;
+    for (int i = 0; i < mx_model_params(s->model)->n; i++) {
+        if (s->var.gradient[i] == MX_NONE) continue;
+        double n = (double)mx_shape_count(mx_model_params(s->model)->leaves[i].shape);
+        all += n;
+        few += program_keeps_lost(s, i) ? n : 0;
+    }
+    return few / all;
+}
+
 static bool is_wanted(const MxConfig *config) {
     return program_wire(config) != MX_F32;
 }

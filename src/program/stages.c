@@ -67,10 +67,10 @@ void program_add_lanes(MxTrainState *s) {
 
 /* ---- entries */
 
-static MxStages stages_of(MxTrainState *s) {
+/* adds  [variable] its contents before the entry count */
+static MxStages stages_of(MxTrainState *s, const bool *adds) {
     bool *is_sum = mx_new_n(s->arena, bool, s->vars.n);
     for (int var = 0; var < s->var.first_cast; var++) is_sum[var] = s->role[var].is_sum;
-    bool *adds = mx_new_n(s->arena, bool, s->vars.n);
     return (MxStages){.mesh = &s->mesh.mesh,
                       .rank = s->rank,
                       .n_layers = (int)s->config->num_decoder_layers,
@@ -85,27 +85,26 @@ static MxStages stages_of(MxTrainState *s) {
 }
 
 /* Those of a step's passes take all micro-batches. */
-static MxStages stages_of_step(MxTrainState *s, bool adds) {
-    MxStages stages = stages_of(s);
+static MxStages stages_of_step(MxTrainState *s, bool *adds, bool all_add) {
+    MxStages stages = stages_of(s, adds);
     int *gradients = mx_new_n(s->arena, int, mx_model_params(s->model)->n);
-    bool *holds = mx_new_n(s->arena, bool, s->vars.n);
-    for (int var = 0; var < s->vars.n; var++) holds[var] = adds;
+    for (int var = 0; var < s->vars.n; var++) adds[var] = all_add;
     for (int i = 0; i < mx_model_params(s->model)->n; i++) {
         if (s->var.gradient[i] == MX_NONE) continue;
         gradients[stages.n_gradients++] = s->var.gradient[i];
-        if (program_keeps_lost(s, i)) holds[s->var.gradient[i]] = true;
+        if (program_keeps_lost(s, i)) adds[s->var.gradient[i]] = true;
     }
     stages.n_micros = (int)s->config->pipeline_micro_batches;
     stages.gradients = gradients;
-    stages.adds = holds;
     return stages;
 }
 
 void program_cut_stages(MxTrainState *s) {
     for (int i = 0; i < s->n_entries; i++) {
         bool is_step = s->entry[i] == &entry_grad || s->entry[i] == &entry_grad_add;
+        bool *adds = mx_new_n(s->arena, bool, s->vars.n);
         MxStages stages =
-            is_step ? stages_of_step(s, s->entry[i] == &entry_grad_add) : stages_of(s);
+            is_step ? stages_of_step(s, adds, s->entry[i] == &entry_grad_add) : stages_of(s, adds);
         mx_cut_stages(&stages, s->entries[i], &s->entries[i]);
     }
     for (int var = 0; var < s->local.n; var++) {

@@ -198,7 +198,7 @@ static int64_t inside(const MxMesh *mesh, int axis) {
     return n ? n : 1;
 }
 
-/* Both numbers at once, from the last axis to the first: plans ask for them of thousands of ranks. */
+/* Both numbers at once, from the last axis to the first: plans ask for those of many ranks. */
 static int64_t slice_of(const MxMesh *mesh, int64_t rank, int64_t *place) {
     int64_t slice = 0, slices = 1, places = 1;
     *place = mesh->slices ? 0 : rank;

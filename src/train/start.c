@@ -122,6 +122,16 @@ static int64_t n_parameters(const Loop *l) {
            mx_tree_count(params, MX_KIND_FROZEN);
 }
 
+/* Where rules cut a dim along axes behind fsdp, sums are scattered in every micro-batch. */
+static void warn_few(const Loop *l) {
+    const char *dtype = l->config->gradient_exchange_dtype;
+    double share = mx_train_few_share(l->state);
+    if (!strcmp(dtype, "float32") || share > 0.5) return;
+    mx_warn("gradient_exchange_dtype=%s: gradients of %.0f %% of the parameters are sent so; all "
+            "others lie along mesh axes whose sums stay in float32 (docs/RANKS.md)",
+            dtype, 100 * share);
+}
+
 static void log_plan(Loop *l) {
     const MxModel *model = mx_train_state_model(l->state);
     MxTrainBytes b = mx_train_state_bytes(l->state);
@@ -140,6 +150,7 @@ static void log_plan(Loop *l) {
         mx_log("on disk: moments, %s GiB in a file in \"%s\"", gib(l, b.disk),
                l->config->optimizer_memory_disk);
     mx_log("%s", mx_tflops_text(&l->arena, mx_model_tflops(model)));
+    warn_few(l);
 }
 
 /* Takes over where the run starts; whether that leaves anything to do. */

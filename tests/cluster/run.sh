@@ -147,17 +147,25 @@ local_runs() {
 
 # ---- a rank that is slow
 
+# It shares a core with 24 other processes, and all other ranks have the others: however busy the machine is, it is slow in
+# every step.
 slow_rank() {
-    # The step needs more processor time than one turn gives, so that it is stopped in every step, however busy the cores.
+    first=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/') last=$(taskset -cp $$ | sed 's/.*[^0-9]//')
+    [ "$first" != "$last" ] || { echo 'a slow rank: there is one core, NOT TESTED' && return; }
     # shellcheck disable=SC2086
-    (started "$work/slow" -n 2 ici_data_parallelism=2 steps=100000 enable_checkpointing=false gradient_accumulation_steps=24) &
+    (started "$work/slow" -n 2 ici_data_parallelism=2 steps=2000 num_epoch=20 enable_checkpointing=false gradient_accumulation_steps=24) &
     run=$!
     await $run "$work/slow/log" 'completed step: 4,'
-    slow=$(rank_of 1 "$work/slow")
-    for _ in $(seq 1 2000); do
-        kill -STOP "$slow" && sleep 0.2 && kill -CONT "$slow" && sleep 0.01 || break
-        grep -q 'is slow' "$work/slow/log" && break
+    taskset -acp "$first" "$(rank_of 0 "$work/slow")" >/dev/null
+    taskset -acp "$last" "$(rank_of 1 "$work/slow")" >/dev/null
+    others=
+    for _ in $(seq 24); do
+        taskset -c "$last" sh -c 'while :; do :; done' &
+        others="$others $!"
     done
+    await $run "$work/slow/log" 'is slow'
+    # shellcheck disable=SC2086
+    kill $others
     kill -TERM $run
     wait $run
     is 'a slow rank is named' "$(said "$work/slow" "warning: rank 1 on $(hostname) is slow: it computes")" 1

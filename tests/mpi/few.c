@@ -52,15 +52,6 @@ static bool rank_mesh(int i, RankMesh *out) {
     return ranks == mx_comm_size(comm);
 }
 
-static MxTrainState *open_state(MxArena *arena, const MxConfig *config) {
-    MxError err = {0};
-    MxTrainState *s;
-    ck_assert_msg(mx_train_state_open_on(arena, config, comm, &s, &err), "%s", err.text.data);
-    mx_train_state_init(s);
-    mx_train_state_begin(s);
-    return s;
-}
-
 static int64_t planned(const PlanTraffic *traffic) {
     int64_t bytes = 0;
     for (int i = 0; i < traffic->n; i++) bytes += traffic->rows[i].bytes;
@@ -74,7 +65,7 @@ static uint64_t update_bytes(MxArena *arena, int number, const RankMesh *mesh, c
     const Variant v = {.name = "update",
                        .set = {"gradient_accumulation_steps=2", set, meshes[number].more},
                        .parts = 2};
-    MxTrainState *s = open_state(arena, small_config(arena, &v, mesh));
+    MxTrainState *s = record_open(arena, small_config(arena, &v, mesh));
     MxBatch batch = small_batch(arena, LENGTH, 0);
     mx_train_loss_and_grad(s, &batch);
     MxCommCount before = mx_comm_count(comm);
@@ -89,7 +80,7 @@ START_TEST(bytes_are_as_planned_and_fewer) {
     if (!rank_mesh(mesh_number, &mesh) || small_rows() % (4 * mx_comm_size(comm))) return;
     const Variant v = {.name = "few", .set = {wires[wire].set, meshes[mesh_number].more}};
     const MxConfig *config = small_config(&arena, &v, &mesh);
-    MxTrainState *s = open_state(&arena, config);
+    MxTrainState *s = record_open(&arena, config);
     MxCommCount before = mx_comm_count(comm);
     MxBatch batch = small_batch(&arena, LENGTH, 0);
     mx_train_loss_and_grad(s, &batch);
@@ -107,6 +98,26 @@ START_TEST(bytes_are_as_planned_and_fewer) {
     ck_assert_msg(share > 0.98 * wires[wire].share && share < 1.08 * wires[wire].share,
                   "%s on mesh %d: %llu bytes, %g of those of float32", wires[wire].set, mesh_number,
                   (unsigned long long)few, share);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* Of all parameters along "data"; of vectors alone where "context" cuts matrices behind "fsdp". */
+START_TEST(the_share_is_told) {
+    MxArena arena = {.name = "share"};
+    const Variant v = {.name = "share", .set = {wires[_i].set}};
+    if (mx_comm_size(comm) != 4) return;
+    for (int behind = 0; behind < 2; behind++) {
+        RankMesh mesh = {{0}};
+        for (int a = 0; a < MX_MESH_DEFAULT_COUNT; a++) {
+            const char *axis = mx_mesh_default_axes[a];
+            bool is_cut =
+                behind ? !strcmp(axis, "fsdp") || !strcmp(axis, "context") : !strcmp(axis, "data");
+            mesh.size[a] = !is_cut ? 1 : behind ? 2 : 4;
+        }
+        double share = mx_train_few_share(record_open(&arena, small_config(&arena, &v, &mesh)));
+        ck_assert_msg(behind ? share > 0 && share < 0.1 : share == 1, "%d: %g", behind, share);
+    }
     mx_arena_release(&arena);
 }
 END_TEST
@@ -146,7 +157,7 @@ START_TEST(what_is_lost_is_sent_later) {
                                "learning_rate_schedule_steps=100000", "lr_schedule_type=wsd",
                                "steps=1000", "gradient_clipping_threshold=0",
                                meshes[mesh_number].more}};
-    MxTrainState *s = open_state(&arena, small_config(&arena, &v, &mesh));
+    MxTrainState *s = record_open(&arena, small_config(&arena, &v, &mesh));
     int n = mx_model_params(s->model)->n;
     double off = 0, small_part = 0;
     for (int i = 0; i < n; i++) {
@@ -221,8 +232,8 @@ START_TEST(trains_like_float32) {
     const Variant all = {
         .name = "float32",
         .set = {"opt_type=sgd", "learning_rate=0.1", "steps=1000", meshes[mesh_number].more}};
-    MxTrainState *s = open_state(&arena, small_config(&arena, &few, &mesh));
-    MxTrainState *whole = open_state(&arena, small_config(&arena, &all, &mesh));
+    MxTrainState *s = record_open(&arena, small_config(&arena, &few, &mesh));
+    MxTrainState *whole = record_open(&arena, small_config(&arena, &all, &mesh));
     int n = mx_model_params(s->model)->n;
     float **start = mx_new_n(&arena, float *, n);
     for (int i = 0; i < n; i++) {
@@ -254,6 +265,7 @@ Suite *few_suite(void) {
     TCase *tcase = tcase_create("few");
     int n = MX_COUNT(meshes) * MX_COUNT(wires);
     tcase_add_loop_test(tcase, bytes_are_as_planned_and_fewer, 0, n);
+    tcase_add_loop_test(tcase, the_share_is_told, 0, MX_COUNT(wires));
     tcase_add_loop_test(tcase, what_is_lost_is_sent_later, 0, n);
     tcase_add_loop_test(tcase, trains_like_float32, 0, n);
     tcase_set_timeout(tcase, 120);

@@ -38,6 +38,15 @@ const float *record_floats(MxArena *arena, const MxTrainState *s, int var) {
     return wide;
 }
 
+MxTrainState *record_open(MxArena *arena, const MxConfig *config) {
+    MxError err = {0};
+    MxTrainState *s;
+    ck_assert_msg(mx_train_state_open_on(arena, config, comm, &s, &err), "%s", err.text.data);
+    mx_train_state_init(s);
+    mx_train_state_begin(s);
+    return s;
+}
+
 bool record_has_eval(const MxConfig *config) {
     return config->gradient_accumulation_steps == 1;
 }

@@ -21,6 +21,9 @@ typedef struct Record {
  * others read it. */
 const Record *record_of(const Variant *variants, int n_variants, int variant);
 
+/* record_open — a state of all ranks at its start. */
+MxTrainState *record_open(MxArena *arena, const MxConfig *config);
+
 /* record_has_eval — whether a config's runs end with an evaluation. record_loss — the loss and the
  * gradient of a batch, with all that its kind of training wants to be given. record_teach — a
  * teacher's parameters: numbers that depend on the place in the array alone. */

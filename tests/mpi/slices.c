@@ -17,15 +17,6 @@ static const struct {
      1},
 };
 
-static MxTrainState *open_state(MxArena *arena, const MxConfig *config) {
-    MxError err = {0};
-    MxTrainState *s;
-    ck_assert_msg(mx_train_state_open_on(arena, config, comm, &s, &err), "%s", err.text.data);
-    mx_train_state_init(s);
-    mx_train_state_begin(s);
-    return s;
-}
-
 static MxConfig *config_of(MxArena *arena, const char *const mesh[3]) {
     const RankMesh none = {{0}};
     const Variant v = {.name = "slices",
@@ -66,8 +57,8 @@ START_TEST(slices_sum_as_one) {
     double losses[2][STEPS], off = 0;
     if (mx_comm_size(comm) != 4) return;
     MxConfig *config = config_of(&arena, meshes[_i].slices);
-    MxTrainState *s = open_state(&arena, config);
-    MxTrainState *whole = open_state(&arena, config_of(&arena, meshes[_i].whole));
+    MxTrainState *s = record_open(&arena, config);
+    MxTrainState *whole = record_open(&arena, config_of(&arena, meshes[_i].whole));
     MxCommCount sent = train(s, &arena, losses[0]);
     train(whole, &arena, losses[1]);
     for (int step = 0; step < STEPS; step++)
