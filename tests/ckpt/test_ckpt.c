@@ -191,6 +191,7 @@ int main(void) {
     srunner_add_suite(runner, few_bits_suite());
     srunner_add_suite(runner, hf_suite());
     srunner_add_suite(runner, hf_config_suite());
+    srunner_add_suite(runner, hf_images_suite());
     srunner_add_suite(runner, origin_suite());
     srunner_add_suite(runner, logits_suite());
     srunner_run_all(runner, CK_NORMAL);
