@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
 """Makes a tiny model that sees images, of transformers, with what it computes, for tests/golden/images/<NAME>.
 
-    golden_sees.py NAME OUT        NAME: gemma3_sees, llama4_sees, gemma4_sees, qwen3_vl_sees, qwen3_vl_moe_sees or qwen3_5_sees
-    golden_sees.py --continue FILE
-
+    golden_sees.py NAME OUT        NAME: gemma3_sees, llama4_sees, gemma4_sees, qwen3_vl_sees, qwen3_vl_moe_sees, qwen3_5_sees or qwen3_omni_sees
+    golden_sees.py --continue FILE [NAME…]
 
 OUT receives config.json and model.safetensors, as transformers saves them, and expected.h5: the config as lines of overrides
 (attribute `config`), a batch of two rows with one and two images (inputs …, image: which token of the row's images stands there,
 pixels: patches as the tower's first product reads them), and, in float32 on a CPU, logits, loss and the gradient of every parameter
-(of llama4, gemma4, qwen3_vl_moe and qwen3_5: of the encoder) in MaxText's shape, one behind the other (grads, in the order of the attribute `names`, a line each: name
-and count). Rows of llama4 have an image of one tile, and one of two tiles, with the small picture of all of it; images of gemma4, qwen3_vl and qwen3_5 have
+(of llama4, gemma4, qwen3_vl_moe, qwen3_5 and qwen3_omni: of the encoder) in MaxText's shape, one behind the other (grads, in the order of the attribute `names`, a line each: name
+and count). Rows of llama4 have an image of one tile, and one of two tiles, with the small picture of all of it; images of gemma4 and all qwen3 have
 grids of their own (grids: rows and columns of patches), and fewer tokens and patches than there is room for. Its weights are of bfloat16.
 Attributes f64_gradient and f64_logits are distances of this run from one in float64, the largest of all gradients in the file.
 
-FILE receives, of the models in tests/golden/images, what transformers' generate says greedily behind the beginning of each row, whose
+FILE receives, of these models in tests/golden/images (all, if none is named), what transformers' generate says greedily behind the beginning of each row, whose
 length `prompt` tells (continuations.json), with log-probabilities, and how far these move, at most, in float64 and in runs whose
 weights are moved by one bit (noise).
 """
@@ -204,6 +203,10 @@ partial_rotary_factor: 0.5
     .replace("logits_via_embedding: true\nnormalize_embedding_logits: false", "logits_via_embedding: false")
 
 
+QWEN3_OMNI = QWEN3_VL_MOE.replace("qwen3_vl", "qwen3_omni") \
+    .replace("logits_via_embedding: true\nnormalize_embedding_logits: false", "logits_via_embedding: false")
+
+
 def make_gemma3():
     text = transformers.Gemma3TextConfig(
         hidden_size=16, intermediate_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=8, vocab_size=64,
@@ -275,6 +278,19 @@ def make_qwen3_5():
     return in_bfloat16(draw(transformers.Qwen3_5MoeForConditionalGeneration, config, 3))
 
 
+def make_qwen3_omni():
+    """The thinker; its audio encoder is as small as can be, as nothing here reads it."""
+    text = transformers.Qwen3OmniMoeTextConfig(
+        **dict(QWEN3_VL_TEXT, tie_word_embeddings=False), intermediate_size=12, moe_intermediate_size=12, num_experts=4, num_experts_per_tok=2,
+        norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[])
+    audio = dict(d_model=4, encoder_layers=1, encoder_attention_heads=1, encoder_ffn_dim=2, num_mel_bins=4, downsample_hidden_size=1,
+                 output_dim=16, max_source_positions=2, n_window=1)
+    config = transformers.Qwen3OmniMoeThinkerConfig(
+        text_config=text.to_dict(), vision_config=QWEN3_VL_VISION, audio_config=audio, audio_token_id=BESIDE, audio_start_token_id=BELOW,
+        **dict(QWEN3_VL_IDS, tie_word_embeddings=False))
+    return in_bfloat16(draw(transformers.Qwen3OmniMoeThinkerForConditionalGeneration, config, 3))
+
+
 def in_bfloat16(model):
     """Weights that bfloat16 has."""
     with torch.no_grad():
@@ -291,7 +307,7 @@ def draw(kind, config, seed=17):
         for path, p in model.named_parameters():
             p.normal_(0, 0.2)
             is_text = "vision" not in path and kind is transformers.Gemma3ForConditionalGeneration  # whose norms add 1
-            if "norm" in path and path.endswith("weight") and not is_text and "mm_soft" not in path:
+            if ("norm" in path or "ln_q" in path) and path.endswith("weight") and not is_text and "mm_soft" not in path:
                 p.add_(1.0)
     return model
 
@@ -440,10 +456,11 @@ def qwen3_vl_text(i, moe):
                                     for a, b in (("wi_0", "gate"), ("wi_1", "up"), ("wo", "down"))]
 
 
-def merger_rows(ours, theirs):
-    return [(ours + "ln_q/scale", theirs + "norm.weight", same), (ours + "ln_q/bias", theirs + "norm.bias", same),
-            (ours + "mlp_0/kernel", theirs + "linear_fc1.weight", matrix()), (ours + "mlp_0/bias", theirs + "linear_fc1.bias", same),
-            (ours + "mlp_2/kernel", theirs + "linear_fc2.weight", matrix()), (ours + "mlp_2/bias", theirs + "linear_fc2.bias", same)]
+def merger_rows(ours, theirs, parts):
+    norm, up, down = parts
+    return [(ours + "ln_q/scale", theirs + norm + ".weight", same), (ours + "ln_q/bias", theirs + norm + ".bias", same),
+            (ours + "mlp_0/kernel", theirs + up + ".weight", matrix()), (ours + "mlp_0/bias", theirs + up + ".bias", same),
+            (ours + "mlp_2/kernel", theirs + down + ".weight", matrix()), (ours + "mlp_2/bias", theirs + down + ".bias", same)]
 
 
 def part(k, change):
@@ -451,7 +468,7 @@ def part(k, change):
     return lambda w: change(np.split(w, 3)[k])
 
 
-def qwen3_vl_rows(moe=False, kind="Qwen3VL", n_deep=2):
+def qwen3_vl_rows(moe=False, kind="Qwen3VL", n_deep=2, deep="deepstack_merger_list", parts=("norm", "linear_fc1", "linear_fc2")):
     tower = f"vision_encoder/{kind}VisionEncoder_0/"
     rows = [(tower + "patch_embed/proj/kernel", "visual.patch_embed.proj.weight", lambda w: w.transpose(2, 3, 4, 1, 0)),
             (tower + "patch_embed/proj/bias", "visual.patch_embed.proj.bias", same),
@@ -468,8 +485,8 @@ def qwen3_vl_rows(moe=False, kind="Qwen3VL", n_deep=2):
         for a, b in (("mlp", "linear_fc1"), ("mlp_out", "linear_fc2")):
             rows += [(ours + a + "/kernel", theirs + f"mlp.{b}.weight", matrix()), (ours + a + "/bias", theirs + f"mlp.{b}.bias", same)]
     for k in range(n_deep):
-        rows += merger_rows(tower + f"merger_{k}/", f"visual.deepstack_merger_list.{k}.")
-    rows += merger_rows(f"vision_encoder/{kind}VisionProjector_0/merger/", "visual.merger.")
+        rows += merger_rows(tower + f"merger_{k}/", f"visual.{deep}.{k}.", parts)
+    rows += merger_rows(f"vision_encoder/{kind}VisionProjector_0/merger/", "visual.merger.", parts)
     if moe:
         return rows
     rows += [("token_embedder/embedding", "embed_tokens.weight", same), ("decoder/decoder_norm/scale", "language_model.norm.weight", same)]
@@ -581,13 +598,15 @@ for name, make, moe, config in (("qwen3_vl_sees", make_qwen3_vl, False, QWEN3_VL
                         patches=qwen3_vl_patches, config=config + VISION, whole=not moe)
 MODELS["qwen3_5_sees"] = dict(MODELS["qwen3_vl_moe_sees"], make=make_qwen3_5, rows=lambda: qwen3_vl_rows(True, "Qwen3_5Moe", 0),
                               config=QWEN3_5 + VISION)
+MODELS["qwen3_omni_sees"] = dict(MODELS["qwen3_vl_moe_sees"], make=make_qwen3_omni, types=False, config=QWEN3_OMNI + VISION, rows=lambda: qwen3_vl_rows(
+    True, "Qwen3OmniMoe", deep="merger_list", parts=("ln_q", "mlp.0", "mlp.2")))
 
 
 def inputs_of(spec, ids):
     """What the model is given of pictures, by name."""
     types = torch.tensor((ids == TOKEN).astype(np.int64))
     if "grids" in spec:
-        return dict(spec["pixels"](spec), mm_token_type_ids=types)
+        return dict(spec["pixels"](spec), **(dict(mm_token_type_ids=types) if spec["types"] else {}))
     return dict(pixel_values=torch.tensor(pixels_of(spec)), **(dict(token_type_ids=types) if spec["types"] else {}))
 
 
@@ -607,7 +626,8 @@ def some_of(seen, first, n):
 
 KINDS = {"gemma3_sees": transformers.Gemma3ForConditionalGeneration, "llama4_sees": transformers.Llama4ForConditionalGeneration,
          "gemma4_sees": transformers.Gemma4ForConditionalGeneration, "qwen3_vl_sees": transformers.Qwen3VLForConditionalGeneration,
-         "qwen3_vl_moe_sees": transformers.Qwen3VLMoeForConditionalGeneration, "qwen3_5_sees": transformers.Qwen3_5MoeForConditionalGeneration}
+         "qwen3_vl_moe_sees": transformers.Qwen3VLMoeForConditionalGeneration, "qwen3_5_sees": transformers.Qwen3_5MoeForConditionalGeneration,
+         "qwen3_omni_sees": transformers.Qwen3OmniMoeThinkerForConditionalGeneration}
 
 
 def in_float64(model, seen):
@@ -680,7 +700,7 @@ def distance(a, b):
 def main():
     if sys.argv[1] == "--continue":
         with open(sys.argv[2], "w") as out:
-            json.dump({name: continue_rows(name, spec) for name, spec in MODELS.items()}, out)
+            json.dump({name: continue_rows(name, MODELS[name]) for name in sys.argv[3:] or MODELS}, out)
             out.write("\n")
         return
     name, folder = sys.argv[1:]
@@ -717,7 +737,7 @@ def main():
                 gradient = gradient / spec["factor"] ** 2  # theirs is of the smaller table
             grads.append(change(gradient).ravel())
             names.append(f"{ours} {grads[-1].size}")
-        left = {p for p in set(named) - found if name == "gemma3_sees" or spec.get("whole") or not ("language_model" in p or "lm_head" in p)}
+        left = {p for p in set(named) - found if name == "gemma3_sees" or spec.get("whole") or not any(part in p for part in ("language_model", "lm_head", "audio_tower"))}
         assert not left, left
         out.attrs["f64_gradient"], out.attrs["f64_logits"] = noise, distance(logits, exact_logits)
         out.attrs["names"] = "\n".join(names) + "\n"

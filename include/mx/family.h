@@ -167,7 +167,8 @@ typedef enum MxHfExperts {
 /* A kind of model under their names, and what no member of config.json says. */
 typedef struct MxHfNames {
     const char *model_type, *architecture;
-    const char *outer_type; /* of models that have it as their text_config; NULL = none */
+    const char *outer_type; /* of models that have it as their text_config, a blank between them;
+                               NULL = none */
     const char *norms[2 * MX_LAYER_BLOCKS]; /* before and after each block; NULL = none */
     bool interleaves;         /* in MaxText's trees rotated pairs are neighbours … */
     bool are_neighbours;      /* … and so they are in theirs */

@@ -18,9 +18,11 @@ typedef enum MxPools {
 /* What is said of an encoder in a folder of Hugging Face's, besides the tables of ckpt. */
 typedef struct MxHfEncoder {
     const char *model_type; /* of its vision_config; of several a blank between them */
-    const char *layers;     /* what stands before the number of a layer, … */
-    const char *deep; /* … and of what adds to a layer of the decoder; NULL = nothing does */
-    int64_t mrope[3]; /* mrope_section where it is missing */
+    const char *tower;      /* what stands before names of the rest; NULL = their rows tell all */
+    const char *layers;     /* … before the number of a layer, … */
+    const char *deep;   /* … and of what adds to a layer of the decoder; NULL = nothing does */
+    int64_t mrope[3];   /* mrope_section where it is missing */
+    bool keeps_experts; /* the text model's have the form of a text model alone */
     /* What stands before the names of the text model's tensors, in the place of what. */
     struct {
         const char *with, *without;
@@ -71,15 +73,15 @@ typedef struct MxEncoder {
     MxHfEncoder hf;
 } MxEncoder;
 
-/* mx_encoder_find — by its name; NULL = there is none that is built. */
+/* mx_encoder_find — by its name; NULL = there is none. */
 const MxEncoder *mx_encoder_find(const char *name);
 /* mx_encoder_of_hf — by the model_type of a vision_config, beside a decoder; NULL = none. */
 const MxEncoder *mx_encoder_of_hf(const char *model_type, const char *decoder_block);
 /* mx_encoder_goes_with — whether it goes with a decoder block. */
 bool mx_encoder_goes_with(const MxEncoder *encoder, const char *decoder_block);
 
-/* The encoders that are built, and the others, with blanks between. */
-extern const char mx_encoders_built[], mx_encoders_later[];
+/* All, with blanks between. */
+extern const char mx_encoders_built[];
 
 /* Patches of a view; 0 x 0 = there is no view. */
 typedef struct MxVisionGrid {

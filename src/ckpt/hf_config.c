@@ -69,22 +69,35 @@ static bool is_bf16(const MxJson *json) {
     return name && !strcmp(name, mx_dtype_name(MX_BF16));
 }
 
-/* The text model of one that also sees images: what config.json of that alone would say. */
-static bool take_text_config(HfReader *r) {
-    MxJson *text = mx_json_get(r->json, "text_config");
-    if (!text || strcmp(mx_json_kind(text), "an object"))
+/* A model within another: what config.json of that alone would say. */
+static bool take_inner(HfReader *r, const char *name, const char *architecture) {
+    MxJson *inner = mx_json_get(r->json, name);
+    if (!inner || strcmp(mx_json_kind(inner), "an object"))
         return mx_fail(r->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->path},
-                       "text_config: found %s, wanted an object",
-                       text ? mx_json_kind(text) : "nothing");
+                       "%s: found %s, wanted an object", name,
+                       inner ? mx_json_kind(inner) : "nothing");
     static const char *const shared[] = {"dtype", "torch_dtype", "quantization_config"};
     for (int i = 0; i < MX_COUNT(shared); i++)
-        if (mx_json_get(r->json, shared[i]) && !mx_json_get(text, shared[i]))
-            mx_json_set(text, shared[i], mx_json_get(r->json, shared[i]));
-    mx_json_set_string(text, "model_type", r->names->model_type);
-    mx_json_push_string(mx_json_put_array(text, "architectures"), r->names->architecture);
-    r->json = text;
+        if (mx_json_get(r->json, shared[i]) && !mx_json_get(inner, shared[i]))
+            mx_json_set(inner, shared[i], mx_json_get(r->json, shared[i]));
+    mx_json_push_string(mx_json_put_array(inner, "architectures"), architecture);
+    r->json = inner;
+    return true;
+}
+
+/* The text model of one that also sees images. */
+static bool take_text_config(HfReader *r) {
+    if (!take_inner(r, "text_config", r->names->architecture)) return false;
+    mx_json_set_string(r->json, "model_type", r->names->model_type);
     r->model->is_within = true;
     return true;
+}
+
+/* The part of Qwen 3-Omni that reads and sees: the others hear and speak. */
+static bool take_thinker(HfReader *r) {
+    const char *type = mx_json_string(mx_json_get(r->json, "model_type"));
+    return !type || strcmp(type, "qwen3_omni_moe") != 0 ||
+           take_inner(r, "thinker_config", "Qwen3OmniMoeThinkerForConditionalGeneration");
 }
 
 bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError *err) {
@@ -96,6 +109,7 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
     if (!mx_file_read(arena, path, LARGEST, &bytes, err)) return false;
     r.json = mx_json_parse(arena, (const char *)bytes.data, bytes.size, path, err);
     if (!r.json || (mx_text_has_suffix(path, "/" META_CONFIG) && !hf_meta_config(&r))) return false;
+    if (!take_thinker(&r)) return false;
     const char *type = mx_json_string(mx_json_get(r.json, "model_type"));
     r.family = type ? hf_family(r.json, &r.names) : NULL;
     if (!r.family)

@@ -44,15 +44,15 @@ static const Size sizes[] = {
     {"gemma4", "position_embedding_size", .ours = {"num_position_embeddings_for_vit"}, SIZE(see_positions), .missing = 10240},
     {"gemma4", "rope_theta", .ours = {"rope_theta_for_vit"}, SIZE(see_theta), .missing = 100},
     {"gemma4", "vision_soft_tokens_per_image", AROUND, {"vision_output_length"}, SIZE(see_tokens), 280},
-    {"qwen3_vl qwen3_5", "hidden_size", .ours = {"hidden_size_for_vit"}, SIZE(see_dim), .missing = 1152},
-    {"qwen3_vl qwen3_5", "num_heads", .ours = {"num_attention_heads_for_vit"}, SIZE(see_heads), .missing = 16},
-    {"qwen3_vl qwen3_5", "depth", .ours = {"num_hidden_layers_for_vit"}, SIZE(see_layers), .missing = 27},
-    {"qwen3_vl qwen3_5", "intermediate_size", .ours = {"intermediate_size_for_vit"}, SIZE(see_mlp), .missing = 4304},
-    {"qwen3_vl qwen3_5", "patch_size", .ours = {"patch_size_for_vit"}, SIZE(see_patch), .missing = 16},
-    {"qwen3_vl qwen3_5", "spatial_merge_size", .ours = {"spatial_merge_size_for_vit"}, SIZE(see_pool), .missing = 2},
-    {"qwen3_vl qwen3_5", "temporal_patch_size", .ours = {"temporal_patch_size_for_vit"}, SIZE(see_frames), .missing = 2},
-    {"qwen3_vl qwen3_5", "out_hidden_size", .ours = {"out_hidden_size_for_vit"}, SIZE(see_out), .missing = 3584},
-    {"qwen3_vl qwen3_5", "num_position_embeddings", .ours = {"num_position_embeddings_for_vit"}, SIZE(see_positions), .missing = 2304},
+    {"qwen3_vl qwen3_5 qwen3_omni", "hidden_size", .ours = {"hidden_size_for_vit"}, SIZE(see_dim), .missing = 1152},
+    {"qwen3_vl qwen3_5 qwen3_omni", "num_heads", .ours = {"num_attention_heads_for_vit"}, SIZE(see_heads), .missing = 16},
+    {"qwen3_vl qwen3_5 qwen3_omni", "depth", .ours = {"num_hidden_layers_for_vit"}, SIZE(see_layers), .missing = 27},
+    {"qwen3_vl qwen3_5 qwen3_omni", "intermediate_size", .ours = {"intermediate_size_for_vit"}, SIZE(see_mlp), .missing = 4304},
+    {"qwen3_vl qwen3_5 qwen3_omni", "patch_size", .ours = {"patch_size_for_vit"}, SIZE(see_patch), .missing = 16},
+    {"qwen3_vl qwen3_5 qwen3_omni", "spatial_merge_size", .ours = {"spatial_merge_size_for_vit"}, SIZE(see_pool), .missing = 2},
+    {"qwen3_vl qwen3_5 qwen3_omni", "temporal_patch_size", .ours = {"temporal_patch_size_for_vit"}, SIZE(see_frames), .missing = 2},
+    {"qwen3_vl qwen3_5 qwen3_omni", "out_hidden_size", .ours = {"out_hidden_size_for_vit"}, SIZE(see_out), .missing = 3584},
+    {"qwen3_vl qwen3_5 qwen3_omni", "num_position_embeddings", .ours = {"num_position_embeddings_for_vit"}, SIZE(see_positions), .missing = 2304},
 };
 // clang-format on
 
@@ -85,8 +85,8 @@ static const Fixed fixed[] = {
     {"gemma4", "attention_bias", .is_flag = true},
     {"gemma4", "use_clipped_linears", .is_flag = true},
     {"gemma4", "standardize", .is_flag = true, .flag = true},
-    {"qwen3_vl qwen3_5", "hidden_act", .word = "gelu_pytorch_tanh"},
-    {"qwen3_vl qwen3_5", "in_channels", .number = 3},
+    {"qwen3_vl qwen3_5 qwen3_omni", "hidden_act", .word = "gelu_pytorch_tanh"},
+    {"qwen3_vl qwen3_5 qwen3_omni", "in_channels", .number = 3},
     {"gemma4", "use_bidirectional_attention", .word = "vision", .holder = AROUND, .within = "text_config", .is_needed = true},
 };
 // clang-format on

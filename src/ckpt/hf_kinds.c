@@ -3,7 +3,7 @@
 #include "hf.h"
 
 bool hf_is_outer(const MxHfNames *names, const char *model_type) {
-    return names->outer_type && !strcmp(names->outer_type, model_type);
+    return names->outer_type && mx_text_has_word(names->outer_type, model_type);
 }
 
 /* The i-th kind of all families, in order; NULL = there are no more. */
@@ -54,6 +54,13 @@ const MxHfNames *hf_names_of(const MxConfig *c) {
             family->hf[k].has_indexer == c->use_indexer)
             return &family->hf[k];
     return family->hf[0].model_type ? &family->hf[0] : NULL;
+}
+
+const char *hf_architecture(MxArena *arena, const MxHfModel *model) {
+    const char *name = model->names->architecture;
+    if (!model->has_score || !mx_text_has_suffix(name, HF_SPEAKS)) return name;
+    return mx_arena_printf(arena, "%.*s" HF_CLASSIFIES, (int)(strlen(name) - strlen(HF_SPEAKS)),
+                           name);
 }
 
 const char *hf_families(MxArena *arena) {

@@ -182,37 +182,49 @@ const HfRow hf_rows[] = {
     {.holder = HF_EYE_LAYER, .ours = "mlp/wi_0/kernel", .theirs = "mlp.gate_proj.linear.weight", .our_shape = "d w", .their_shape = "w d", .encoder = "gemma4"},
     {.holder = HF_EYE_LAYER, .ours = "mlp/wi_1/kernel", .theirs = "mlp.up_proj.linear.weight", .our_shape = "d w", .their_shape = "w d", .encoder = "gemma4"},
     {.holder = HF_EYE_LAYER, .ours = "mlp/wo/kernel", .theirs = "mlp.down_proj.linear.weight", .our_shape = "w d", .their_shape = "d w", .encoder = "gemma4"},
-    {.holder = HF_EYE_TOWER, .ours = "patch_embed/proj/kernel", .theirs = "model.visual.patch_embed.proj.weight", .our_shape = "f p r 3 d", .their_shape = "d 3 f p r", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_TOWER, .ours = "patch_embed/proj/bias", .theirs = "model.visual.patch_embed.proj.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_TOWER, .ours = "pos_embed_interpolate/pos_embed", .theirs = "model.visual.pos_embed.weight", .our_shape = "t d", .their_shape = "t d", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_LAYER, .ours = "ln1/scale", .theirs = "norm1.weight", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_LAYER, .ours = "ln1/bias", .theirs = "norm1.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_LAYER, .ours = "ln2/scale", .theirs = "norm2.weight", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_LAYER, .ours = "ln2/bias", .theirs = "norm2.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_LAYER, .ours = "attn/attn/query/kernel", .theirs = "attn.qkv.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "qwen3_vl qwen3_5", .their_whole = "3d d", .their_first = ""},
-    {.holder = HF_EYE_LAYER, .ours = "attn/attn/query/bias", .theirs = "attn.qkv.bias", .our_shape = "n o", .their_shape = "no", .encoder = "qwen3_vl qwen3_5", .their_whole = "3d", .their_first = ""},
-    {.holder = HF_EYE_LAYER, .ours = "attn/attn/key/kernel", .theirs = "attn.qkv.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "qwen3_vl qwen3_5", .their_whole = "3d d", .their_first = "d"},
-    {.holder = HF_EYE_LAYER, .ours = "attn/attn/key/bias", .theirs = "attn.qkv.bias", .our_shape = "n o", .their_shape = "no", .encoder = "qwen3_vl qwen3_5", .their_whole = "3d", .their_first = "d"},
-    {.holder = HF_EYE_LAYER, .ours = "attn/attn/value/kernel", .theirs = "attn.qkv.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "qwen3_vl qwen3_5", .their_whole = "3d d", .their_first = "2d"},
-    {.holder = HF_EYE_LAYER, .ours = "attn/attn/value/bias", .theirs = "attn.qkv.bias", .our_shape = "n o", .their_shape = "no", .encoder = "qwen3_vl qwen3_5", .their_whole = "3d", .their_first = "2d"},
-    {.holder = HF_EYE_LAYER, .ours = "attn/attn/out/kernel", .theirs = "attn.proj.weight", .our_shape = "n o d", .their_shape = "d no", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_LAYER, .ours = "attn/attn/out/bias", .theirs = "attn.proj.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_LAYER, .ours = "mlp/kernel", .theirs = "mlp.linear_fc1.weight", .our_shape = "d w", .their_shape = "w d", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_LAYER, .ours = "mlp/bias", .theirs = "mlp.linear_fc1.bias", .our_shape = "w", .their_shape = "w", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_LAYER, .ours = "mlp_out/kernel", .theirs = "mlp.linear_fc2.weight", .our_shape = "w d", .their_shape = "d w", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_LAYER, .ours = "mlp_out/bias", .theirs = "mlp.linear_fc2.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5"},
+    {.holder = HF_EYE_TOWER, .ours = "patch_embed/proj/kernel", .theirs = "patch_embed.proj.weight", .our_shape = "f p r 3 d", .their_shape = "d 3 f p r", .encoder = "qwen3_vl qwen3_5 qwen3_omni"},
+    {.holder = HF_EYE_TOWER, .ours = "patch_embed/proj/bias", .theirs = "patch_embed.proj.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5 qwen3_omni"},
+    {.holder = HF_EYE_TOWER, .ours = "pos_embed_interpolate/pos_embed", .theirs = "pos_embed.weight", .our_shape = "t d", .their_shape = "t d", .encoder = "qwen3_vl qwen3_5 qwen3_omni"},
+    {.holder = HF_EYE_LAYER, .ours = "ln1/scale", .theirs = "norm1.weight", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5 qwen3_omni"},
+    {.holder = HF_EYE_LAYER, .ours = "ln1/bias", .theirs = "norm1.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5 qwen3_omni"},
+    {.holder = HF_EYE_LAYER, .ours = "ln2/scale", .theirs = "norm2.weight", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5 qwen3_omni"},
+    {.holder = HF_EYE_LAYER, .ours = "ln2/bias", .theirs = "norm2.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5 qwen3_omni"},
+    {.holder = HF_EYE_LAYER, .ours = "attn/attn/query/kernel", .theirs = "attn.qkv.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "qwen3_vl qwen3_5 qwen3_omni", .their_whole = "3d d", .their_first = ""},
+    {.holder = HF_EYE_LAYER, .ours = "attn/attn/query/bias", .theirs = "attn.qkv.bias", .our_shape = "n o", .their_shape = "no", .encoder = "qwen3_vl qwen3_5 qwen3_omni", .their_whole = "3d", .their_first = ""},
+    {.holder = HF_EYE_LAYER, .ours = "attn/attn/key/kernel", .theirs = "attn.qkv.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "qwen3_vl qwen3_5 qwen3_omni", .their_whole = "3d d", .their_first = "d"},
+    {.holder = HF_EYE_LAYER, .ours = "attn/attn/key/bias", .theirs = "attn.qkv.bias", .our_shape = "n o", .their_shape = "no", .encoder = "qwen3_vl qwen3_5 qwen3_omni", .their_whole = "3d", .their_first = "d"},
+    {.holder = HF_EYE_LAYER, .ours = "attn/attn/value/kernel", .theirs = "attn.qkv.weight", .our_shape = "d n o", .their_shape = "no d", .encoder = "qwen3_vl qwen3_5 qwen3_omni", .their_whole = "3d d", .their_first = "2d"},
+    {.holder = HF_EYE_LAYER, .ours = "attn/attn/value/bias", .theirs = "attn.qkv.bias", .our_shape = "n o", .their_shape = "no", .encoder = "qwen3_vl qwen3_5 qwen3_omni", .their_whole = "3d", .their_first = "2d"},
+    {.holder = HF_EYE_LAYER, .ours = "attn/attn/out/kernel", .theirs = "attn.proj.weight", .our_shape = "n o d", .their_shape = "d no", .encoder = "qwen3_vl qwen3_5 qwen3_omni"},
+    {.holder = HF_EYE_LAYER, .ours = "attn/attn/out/bias", .theirs = "attn.proj.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5 qwen3_omni"},
+    {.holder = HF_EYE_LAYER, .ours = "mlp/kernel", .theirs = "mlp.linear_fc1.weight", .our_shape = "d w", .their_shape = "w d", .encoder = "qwen3_vl qwen3_5 qwen3_omni"},
+    {.holder = HF_EYE_LAYER, .ours = "mlp/bias", .theirs = "mlp.linear_fc1.bias", .our_shape = "w", .their_shape = "w", .encoder = "qwen3_vl qwen3_5 qwen3_omni"},
+    {.holder = HF_EYE_LAYER, .ours = "mlp_out/kernel", .theirs = "mlp.linear_fc2.weight", .our_shape = "w d", .their_shape = "d w", .encoder = "qwen3_vl qwen3_5 qwen3_omni"},
+    {.holder = HF_EYE_LAYER, .ours = "mlp_out/bias", .theirs = "mlp.linear_fc2.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5 qwen3_omni"},
     {.holder = HF_EYE_DEEP, .ours = "ln_q/scale", .theirs = "norm.weight", .our_shape = "m", .their_shape = "m", .encoder = "qwen3_vl qwen3_5"},
     {.holder = HF_EYE_DEEP, .ours = "ln_q/bias", .theirs = "norm.bias", .our_shape = "m", .their_shape = "m", .encoder = "qwen3_vl qwen3_5"},
     {.holder = HF_EYE_DEEP, .ours = "mlp_0/kernel", .theirs = "linear_fc1.weight", .our_shape = "m x", .their_shape = "x m", .encoder = "qwen3_vl qwen3_5"},
     {.holder = HF_EYE_DEEP, .ours = "mlp_0/bias", .theirs = "linear_fc1.bias", .our_shape = "m", .their_shape = "m", .encoder = "qwen3_vl qwen3_5"},
     {.holder = HF_EYE_DEEP, .ours = "mlp_2/kernel", .theirs = "linear_fc2.weight", .our_shape = "m D", .their_shape = "D m", .encoder = "qwen3_vl qwen3_5"},
     {.holder = HF_EYE_DEEP, .ours = "mlp_2/bias", .theirs = "linear_fc2.bias", .our_shape = "D", .their_shape = "D", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_EXIT, .ours = "merger/ln_q/scale", .theirs = "model.visual.merger.norm.weight", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_EXIT, .ours = "merger/ln_q/bias", .theirs = "model.visual.merger.norm.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_EXIT, .ours = "merger/mlp_0/kernel", .theirs = "model.visual.merger.linear_fc1.weight", .our_shape = "m x", .their_shape = "x m", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_EXIT, .ours = "merger/mlp_0/bias", .theirs = "model.visual.merger.linear_fc1.bias", .our_shape = "m", .their_shape = "m", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_EXIT, .ours = "merger/mlp_2/kernel", .theirs = "model.visual.merger.linear_fc2.weight", .our_shape = "m D", .their_shape = "D m", .encoder = "qwen3_vl qwen3_5"},
-    {.holder = HF_EYE_EXIT, .ours = "merger/mlp_2/bias", .theirs = "model.visual.merger.linear_fc2.bias", .our_shape = "D", .their_shape = "D", .encoder = "qwen3_vl qwen3_5"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/ln_q/scale", .theirs = "merger.norm.weight", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/ln_q/bias", .theirs = "merger.norm.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_vl qwen3_5"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/mlp_0/kernel", .theirs = "merger.linear_fc1.weight", .our_shape = "m x", .their_shape = "x m", .encoder = "qwen3_vl qwen3_5"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/mlp_0/bias", .theirs = "merger.linear_fc1.bias", .our_shape = "m", .their_shape = "m", .encoder = "qwen3_vl qwen3_5"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/mlp_2/kernel", .theirs = "merger.linear_fc2.weight", .our_shape = "m D", .their_shape = "D m", .encoder = "qwen3_vl qwen3_5"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/mlp_2/bias", .theirs = "merger.linear_fc2.bias", .our_shape = "D", .their_shape = "D", .encoder = "qwen3_vl qwen3_5"},
+    {.holder = HF_EYE_DEEP, .ours = "ln_q/scale", .theirs = "ln_q.weight", .our_shape = "m", .their_shape = "m", .encoder = "qwen3_omni"},
+    {.holder = HF_EYE_DEEP, .ours = "ln_q/bias", .theirs = "ln_q.bias", .our_shape = "m", .their_shape = "m", .encoder = "qwen3_omni"},
+    {.holder = HF_EYE_DEEP, .ours = "mlp_0/kernel", .theirs = "mlp.0.weight", .our_shape = "m x", .their_shape = "x m", .encoder = "qwen3_omni"},
+    {.holder = HF_EYE_DEEP, .ours = "mlp_0/bias", .theirs = "mlp.0.bias", .our_shape = "m", .their_shape = "m", .encoder = "qwen3_omni"},
+    {.holder = HF_EYE_DEEP, .ours = "mlp_2/kernel", .theirs = "mlp.2.weight", .our_shape = "m D", .their_shape = "D m", .encoder = "qwen3_omni"},
+    {.holder = HF_EYE_DEEP, .ours = "mlp_2/bias", .theirs = "mlp.2.bias", .our_shape = "D", .their_shape = "D", .encoder = "qwen3_omni"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/ln_q/scale", .theirs = "merger.ln_q.weight", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_omni"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/ln_q/bias", .theirs = "merger.ln_q.bias", .our_shape = "d", .their_shape = "d", .encoder = "qwen3_omni"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/mlp_0/kernel", .theirs = "merger.mlp.0.weight", .our_shape = "m x", .their_shape = "x m", .encoder = "qwen3_omni"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/mlp_0/bias", .theirs = "merger.mlp.0.bias", .our_shape = "m", .their_shape = "m", .encoder = "qwen3_omni"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/mlp_2/kernel", .theirs = "merger.mlp.2.weight", .our_shape = "m D", .their_shape = "D m", .encoder = "qwen3_omni"},
+    {.holder = HF_EYE_EXIT, .ours = "merger/mlp_2/bias", .theirs = "merger.mlp.2.bias", .our_shape = "D", .their_shape = "D", .encoder = "qwen3_omni"},
 };
 // clang-format on
 const int hf_n_rows = MX_COUNT(hf_rows);
@@ -353,13 +365,6 @@ const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row
     return mx_arena_printf(arena, "model/%s%s%s/%s", layer, *part ? "/" : "", part, row->ours);
 }
 
-const char *hf_architecture(MxArena *arena, const MxHfModel *model) {
-    const char *name = model->names->architecture;
-    if (!model->has_score || !mx_text_has_suffix(name, HF_SPEAKS)) return name;
-    return mx_arena_printf(arena, "%.*s" HF_CLASSIFIES, (int)(strlen(name) - strlen(HF_SPEAKS)),
-                           name);
-}
-
 const char *hf_block_name(MxArena *arena, const MxHfNames *names, const HfRow *row) {
     const char *ffn = names->ffn ? names->ffn : "mlp";
     if (row->holder == HF_NORM) return names->norms[row->norm];
@@ -377,6 +382,8 @@ const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *r
         return mx_arena_printf(arena, "%s%d.%s", model->encoder->hf.layers, i, row->theirs);
     if (row->holder == HF_EYE_DEEP)
         return mx_arena_printf(arena, "%s%d.%s", model->encoder->hf.deep, i, row->theirs);
+    if (hf_is_eye(row) && model->encoder->hf.tower)
+        return mx_arena_printf(arena, "%s%s", model->encoder->hf.tower, row->theirs);
     if (is_apart(row)) return row->theirs;
     const char *slot = strchr(row->theirs, '%'), *name = row->theirs;
     int each = hf_each(model, row);

@@ -116,10 +116,13 @@ static bool open_shards(Folder *f, const MxHfModel *model) {
 /* ---- parameters */
 
 /* What stands before the names of a text model in those of a model around it: as transformers 4.50
- * writes them, and as 4.52 has them in memory. */
+ * writes them, as 4.52 has them in memory, and in a model that also speaks. */
 static const struct {
     const char *with, *without;
-} withins[] = {{"language_model.", ""}, {"model.language_model.", "model."}};
+} withins[] = {{"language_model.", ""},
+               {"model.language_model.", "model."},
+               {"thinker.model.", "model."},
+               {"thinker.lm_head.", "lm_head."}};
 
 static bool find_spelled(const Folder *f, const char *name, HfLink *link) {
     for (int i = 0; i < f->n_shards && !link->tensor; i++) {

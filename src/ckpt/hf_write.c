@@ -278,14 +278,17 @@ static const char *architecture_of(MxArena *arena, const MxHfModel *model) {
     return name ? name : hf_architecture(arena, model);
 }
 
+/* The form that matrices of experts have where the model was published. */
+static MxHfExperts published_experts(const MxHfModel *model) {
+    const MxHfNames *names = model->names;
+    bool is_outer = model->sees && !model->encoder->hf.keeps_experts && names->outer_experts[0];
+    return is_outer ? names->outer_experts[0] : names->experts;
+}
+
 bool mx_hf_export(const MxCkptRef *from, const MxHfExport *how, const char *dir, MxText *notes,
                   MxError *err) {
     MxHfExport published = *how;
-    const MxHfNames *names = how->model.names;
-    if (names)
-        published.model.experts =
-            (int)(how->model.sees && names->outer_experts[0] ? names->outer_experts[0]
-                                                             : names->experts);
+    if (how->model.names) published.model.experts = (int)published_experts(&how->model);
     Writer w = {.arena = {.name = "hf"}, .how = &published, .dir = dir, .err = err};
     bool ok = plan(&w, from);
     for (int i = 0; ok && !dir && i < w.n; i++)

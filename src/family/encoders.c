@@ -1,5 +1,4 @@
-/* encoders.c — the encoders of images in one table. Those that are built have a row in the file of
- * their family. */
+/* encoders.c — the encoders of images in one table. Each has a row in the file of its family. */
 #include <mx/family_encoder.h>
 
 #include "rows.h"
@@ -7,26 +6,14 @@
 // clang-format off
 static const MxEncoder *const encoders[] = {
 #define MX_ENCODER(name)  &encoder_##name,
-#define MX_ENCODER_LATER(name)
 #include <mx/family_encoder.def>
 #undef MX_ENCODER
-#undef MX_ENCODER_LATER
 };
 
 const char mx_encoders_built[] =
 #define MX_ENCODER(name)  #name " "
-#define MX_ENCODER_LATER(name)
 #include <mx/family_encoder.def>
 #undef MX_ENCODER
-#undef MX_ENCODER_LATER
-    ;
-
-const char mx_encoders_later[] =
-#define MX_ENCODER(name)
-#define MX_ENCODER_LATER(name)  #name " "
-#include <mx/family_encoder.def>
-#undef MX_ENCODER
-#undef MX_ENCODER_LATER
     ;
 // clang-format on
 

@@ -41,7 +41,7 @@ const MxFamily family_qwen3_moe = {
     .lora_modules = FAMILY_LORA_MODULES,
     .hf[0] = {.model_type = "qwen3_moe",
               .architecture = "Qwen3MoeForCausalLM",
-              .outer_type = "qwen3_vl_moe",
+              .outer_type = "qwen3_vl_moe qwen3_omni_moe_thinker",
               .outer_experts = {MX_HF_EXPERTS_GATED, MX_HF_EXPERTS_TURNED},
               .norms = FAMILY_LLAMA_HF_NORMS,
               .bias = MX_HF_BIAS_SAID,

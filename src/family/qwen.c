@@ -47,9 +47,32 @@ const MxEncoder encoder_qwen3_vl = {
     .tower = "Qwen3VLVisionEncoder_0",
     .projector = "Qwen3VLVisionProjector_0",
     .deep = "merger_",
+    .least_pixels = 65536,
     FAMILY_QWEN3_EYE,
     .hf = {.model_type = "qwen3_vl qwen3_vl_vision qwen3_vl_moe qwen3_vl_moe_vision",
            FAMILY_QWEN3_HF_EYE,
            .deep = "model.visual.deepstack_merger_list.",
            .mrope = {24, 20, 20}},
+};
+
+/* The thinker's: that of Qwen 3-VL under other names, for pictures that may be smaller. Source:
+ * MaxText models/qwen3.py (Qwen3OmniMoeVisionEncoder), multimodal/processor_qwen3_omni.py
+ * (MIN_PIXELS), checkpoint_conversion/utils/param_mapping.py @e591f30c; transformers 5.23,
+ * models/qwen3_omni_moe and conversion_mapping.py (names in files and in memory). */
+const MxEncoder encoder_qwen3_omni = {
+    .name = "qwen3_omni",
+    .decoders = "qwen3_moe",
+    .tower = "Qwen3OmniMoeVisionEncoder_0",
+    .projector = "Qwen3OmniMoeVisionProjector_0",
+    .deep = "merger_",
+    .least_pixels = 3136,
+    FAMILY_QWEN3_EYE,
+    .hf = {.model_type = "qwen3_omni_moe_vision_encoder",
+           .text = {"", ""},
+           .tower = "visual.",
+           .layers = "visual.blocks.",
+           .deep = "visual.merger_list.",
+           .mrope = {24, 20, 20},
+           .keeps_experts = true,
+           .spelled = {{"thinker.visual.", "visual."}, {"model.visual.", "visual."}}},
 };

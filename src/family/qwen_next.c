@@ -80,6 +80,7 @@ const MxEncoder encoder_qwen3_5 = {
     .decoders = "qwen3_5",
     .tower = "Qwen3_5MoeVisionEncoder_0",
     .projector = "Qwen3_5MoeVisionProjector_0",
+    .least_pixels = 65536,
     FAMILY_QWEN3_EYE,
     .hf = {.model_type = "qwen3_5_moe qwen3_5_moe_vision",
            FAMILY_QWEN3_HF_EYE,

@@ -12,10 +12,8 @@
 #undef MX_FAMILY_LATER
 
 #define MX_ENCODER(name) extern const MxEncoder encoder_##name;
-#define MX_ENCODER_LATER(name)
 #include <mx/family_encoder.def>
 #undef MX_ENCODER
-#undef MX_ENCODER_LATER
 
 // clang-format off
 /* Attention and gated feed-forward, each behind a norm, under the names of MaxText's llama2. */
@@ -46,11 +44,12 @@
 /* Encoders of images of Qwen 3: they differ in names, and in what they add to the decoder. */
 #define FAMILY_QWEN3_EYE                                                                           \
     .layer = "blocks_", .pools = MX_POOLS_BY_MERGE, .keeps_form = true, .keeps_size = true,        \
-    .least_pixels = 65536, .keeps_squares = true, .mixes_places = true, .has_own_stride = true,    \
-    .has_mrope = true, .is_cubic = true, .mark = "<|vision_start|><|image_pad|><|vision_end|>",    \
+    .keeps_squares = true, .mixes_places = true, .has_own_stride = true, .has_mrope = true,        \
+    .is_cubic = true, .mark = "<|vision_start|><|image_pad|><|vision_end|>",                       \
     .begin = "<|vision_start|>", .token = "<|image_pad|>", .end = "<|vision_end|>", .around = "",  \
     .whole = ""
 #define FAMILY_QWEN3_HF_EYE                                                                        \
-    .text = {"model.language_model.", "model."}, .layers = "model.visual.blocks."
+    .text = {"model.language_model.", "model."}, .tower = "model.visual.",                         \
+    .layers = "model.visual.blocks."
 
 #endif

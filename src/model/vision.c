@@ -13,10 +13,8 @@ static const struct {
     const Eye *eye;
 } eyes[] = {
 #define MX_ENCODER(name)  {#name, &eye_##name},
-#define MX_ENCODER_LATER(name)
 #include <mx/family_encoder.def>
 #undef MX_ENCODER
-#undef MX_ENCODER_LATER
 };
 // clang-format on
 

@@ -90,9 +90,7 @@ MxValue vision_each(const Sight *s, VisionStep *step, const void *own, MxValue x
 MxValue vision_mean(MxTrace *t, MxValue x);
 
 #define MX_ENCODER(name) extern const Eye eye_##name;
-#define MX_ENCODER_LATER(name)
 #include <mx/family_encoder.def>
 #undef MX_ENCODER
-#undef MX_ENCODER_LATER
 
 #endif

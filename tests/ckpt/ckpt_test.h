@@ -19,6 +19,7 @@ Suite *hostile_suite(void);
 Suite *lora_tools_suite(void);
 Suite *hf_suite(void);
 Suite *hf_config_suite(void);
+Suite *hf_images_suite(void);
 Suite *origin_suite(void);
 Suite *logits_suite(void);
 

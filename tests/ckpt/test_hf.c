@@ -125,28 +125,6 @@ START_TEST(layers_take_turns) {
 }
 END_TEST
 
-static const char *const eyes[] = {"gemma3_sees",       "119", "llama4_sees",   "51",
-                                   "gemma4_sees",       "104", "qwen3_vl_sees", "82",
-                                   "qwen3_vl_moe_sees", "83",  "qwen3_5_sees",  "127"};
-
-/* The encoder of images is taken where that is asked for, and goes back. */
-START_TEST(encoders_go_both_ways) {
-    const char *from = goldens_need(&arena, mx_arena_printf(&arena, "images/%s", eyes[2 * _i]));
-    ck_tool(0, "mxconvert %s {}/c --images", from);
-    ck_says(mx_arena_printf(&arena, "%s arrays", eyes[2 * _i + 1]));
-    ck_tool(0, "mxconvert {}/c {}/hf --to-hf");
-    ck_tool(0, "mxconvert {}/hf {}/again --images");
-    ck_tool(0, "mxcompare {}/c {}/again --atol 1e-7");
-    ck_says("EQUAL");
-    ck_tool(0, "mxcompare {}/hf %s --atol 1e-7", from);
-    ck_says("EQUAL");
-    ck_tool(65, "mxconvert %s {}/x --images", hf_model("gemma3_turns"));
-    ck_says("no encoder of images that is available here");
-    ck_tool(2, "mxconvert {}/c {}/y --images");
-    ck_says("is no folder of Hugging Face's");
-}
-END_TEST
-
 /* ---- and back */
 
 static const struct {
@@ -578,7 +556,6 @@ Suite *hf_suite(void) {
     tcase_add_test(tcase, but_for_one_shape);
     tcase_add_loop_test(tcase, several_in_one, 0, 3);
     tcase_add_test(tcase, layers_take_turns);
-    tcase_add_loop_test(tcase, encoders_go_both_ways, 0, MX_COUNT(eyes) / 2);
     tcase_add_loop_test(tcase, the_way_back, 0, MX_COUNT(round_trips));
     tcase_add_test(tcase, shards);
     tcase_add_test(tcase, experts_in_one_tensor);

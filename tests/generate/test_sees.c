@@ -17,8 +17,9 @@ static void tear_down(void) {
 
 /* ---- against transformers */
 
-static const char *const models[] = {"gemma3_sees",   "llama4_sees",       "gemma4_sees",
-                                     "qwen3_vl_sees", "qwen3_vl_moe_sees", "qwen3_5_sees"};
+static const char *const models[] = {"gemma3_sees",    "llama4_sees",       "gemma4_sees",
+                                     "qwen3_vl_sees",  "qwen3_vl_moe_sees", "qwen3_5_sees",
+                                     "qwen3_omni_sees"};
 enum { ROWS = 2, MORE = 48 };
 
 /* Rows of a golden of training: all of their tokens, and what they see. */

@@ -23,6 +23,8 @@ static const Eye eyes[] = {
     {"images/qwen3_vl_moe_sees", "images/qwen3_vl_moe_sees/expected.h5", "Qwen3VLVisionEncoder_0",
      NULL},
     {"images/qwen3_5_sees", "images/qwen3_5_sees/expected.h5", "Qwen3_5MoeVisionEncoder_0", NULL},
+    {"images/qwen3_omni_sees", "images/qwen3_omni_sees/expected.h5", "Qwen3OmniMoeVisionEncoder_0",
+     NULL},
 };
 
 typedef struct Sees {
