@@ -117,9 +117,9 @@ static bool open_sees(Sees *s, const Eye *eye, const char *more) {
     return true;
 }
 
-/* original  distance of its run in float32 from one in float64, if the file tells it */
+/* original  how far its own runs are from each other, if the file tells it */
 static Close figure(Sees *s, CloseKind kind, const char *what) {
-    const char *name = kind == CLOSE_GRADIENT ? "f64_gradient" : "f64_logits";
+    const char *name = kind == CLOSE_GRADIENT ? "noise_gradient" : "noise_logits";
     char *noise = NULL;
     ck_assert(mx_h5_attr(&s->arena, s->file, "", name, &noise, &s->err));
     return (Close){.golden = s->eye->golden,
