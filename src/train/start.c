@@ -126,7 +126,8 @@ static int64_t n_parameters(const Loop *l) {
 static void warn_few(const Loop *l) {
     const char *dtype = l->config->gradient_exchange_dtype;
     double share = mx_train_few_share(l->state);
-    if (!strcmp(dtype, "float32") || share > 0.5) return;
+    bool has_any = mx_comm_size(l->comm) > 1 && !l->only_evaluates;
+    if (!has_any || !strcmp(dtype, "float32") || share > 0.5) return;
     mx_warn("gradient_exchange_dtype=%s: gradients of %.0f %% of the parameters are sent so; all "
             "others lie along mesh axes whose sums stay in float32 (docs/RANKS.md)",
             dtype, 100 * share);
