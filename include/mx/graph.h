@@ -156,6 +156,7 @@ enum {
     MX_OP_IS_KEPT = 1 << 8,     /* expensive to compute, but not large: kept by MX_REMAT_MINIMAL */
     MX_OP_IS_MET = 1 << 9,      /* another rank waits for it: runs even if its outputs are unused */
     MX_OP_PACK = 1 << 10,       /* its value is its inputs', one after another */
+    MX_OP_LETTER = 1 << 11,     /* one end of what a rank sends another; goes beside kernels */
 };
 
 /* Attributes of an op that is a source: the variable that it reads. */

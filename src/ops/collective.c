@@ -191,6 +191,7 @@ static void peer_print(MxText *text, const void *attr) {
 const MxOp op_send = {
     .name = "send",
     .arity = 1,
+    .flags = MX_OP_LETTER,
     .attr_bytes = sizeof(MxPeerAttr),
     .infer = send_infer,
     .exchange = send_exchange,
@@ -201,7 +202,7 @@ const MxOp op_send = {
 const MxOp op_sent = {
     .name = "sent",
     .arity = 2,
-    .flags = MX_OP_IS_MET,
+    .flags = MX_OP_IS_MET | MX_OP_LETTER,
     .attr_bytes = sizeof(MxPeerAttr),
     .infer = sent_infer,
     .print = peer_print,
@@ -210,7 +211,7 @@ const MxOp op_sent = {
 
 const MxOp op_receive = {
     .name = "receive",
-    .flags = MX_OP_IS_MET,
+    .flags = MX_OP_IS_MET | MX_OP_LETTER,
     .collective = MX_RECEIVE,
     .attr_bytes = sizeof(MxPeerAttr),
     .infer = receive_infer,

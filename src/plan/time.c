@@ -124,10 +124,6 @@ static void wait_until(Clock *c, PlanPhase phase, double end) {
 
 /* ---- an entry */
 
-static bool is_of_stages(const MxNode *node) {
-    return node->op == &op_send || node->op == &op_sent || node->op == &op_receive;
-}
-
 /* Messages go beside passes; the longest is told. */
 static void see_message(Clock *c, const MxNode *node) {
     MxCommCost cost;
@@ -173,7 +169,7 @@ static void run_phase(Clock *c, MxArena *arena, PlanTraffic *timed, int n, int p
 static void run_entry(Clock *c, MxArena *arena, PlanTraffic *timed, const MxLowered *entry) {
     for (int s = 0; s < entry->n_steps; s++) {
         int n = entry->steps[s];
-        if (is_of_stages(&c->graph->nodes[n]))
+        if (c->graph->nodes[n].op->flags & MX_OP_LETTER)
             see_message(c, &c->graph->nodes[n]);
         else
             run_phase(c, arena, timed, n, entry->phases[s]);
