@@ -405,7 +405,8 @@ def newest(rows):
 
 
 def trial(rows):
-    is_trial = any(r["steps"] and r["steps"] < LEAST_STEPS for r in rows if r["tokens_per_s"])
+    is_trial = any(r["steps"] and r["steps"] < LEAST_STEPS for r in rows
+                   if r["tokens_per_s"] and r["kind"] not in ("prefill", "decode"))  # whose steps are no training's
     return f"**A trial:** processes of fewer than {LEAST_STEPS} timed steps.\n\n" if is_trial else ""
 
 
