@@ -9,12 +9,32 @@ size_t probe_bytes(MxType type) {
     return (size_t)mx_shape_count(type.shape) * mx_dtype_bytes(type.dtype);
 }
 
+static size_t padded(size_t bytes) {
+    return (bytes + GUARD_BYTES - 1) / GUARD_BYTES * GUARD_BYTES + GUARD_BYTES;
+}
+
+/* Takes a buffer off the host's piece. */
 static void *guarded(Probe *p, size_t bytes) {
-    char *start = mx_arena_alloc(&p->arena, bytes + 2 * GUARD_BYTES);
-    start += GUARD_BYTES - (uintptr_t)start % GUARD_BYTES;
+    char *start = p->host + p->bytes;
     memset(start, 0xff, bytes); /* NaN */
     memset(start + bytes, GUARD, GUARD_BYTES);
+    p->bytes += padded(bytes);
     return start;
+}
+
+static void allocate(Probe *p) {
+    size_t bytes = padded(p->scratch_bytes);
+    for (int i = 0; i < p->call.n_in; i++) bytes += padded(probe_bytes(p->in_type[i]));
+    for (int i = 0; i < p->call.n_out; i++) bytes += padded(probe_bytes(p->out_type[i]));
+    p->host = mx_arena_alloc(&p->arena, bytes + GUARD_BYTES);
+    p->host += GUARD_BYTES - (uintptr_t)p->host % GUARD_BYTES;
+    MxError err = {0};
+    void *there;
+    ck_assert_msg(mx_device_alloc(p->device, bytes, &there, &err), "%s", err.text.data);
+    p->there = there;
+    p->scratch = guarded(p, p->scratch_bytes);
+    for (int i = 0; i < p->call.n_in; i++) p->in[i] = guarded(p, probe_bytes(p->in_type[i]));
+    for (int i = 0; i < p->call.n_out; i++) p->out[i] = guarded(p, probe_bytes(p->out_type[i]));
 }
 
 static void check_guard(const void *start, size_t bytes, const char *what, int i) {
@@ -55,17 +75,26 @@ Probe *probe_open(const MxDeviceConfig *config, const ProbeOp *op) {
     p->scratch_bytes = kernel->scratch ? kernel->scratch(p->device, &p->call) : 0;
     if (kernel->prepare)
         ck_assert_msg(kernel->prepare(p->device, &p->call, &err), "%s", err.text.data);
-    p->call.scratch = guarded(p, p->scratch_bytes);
-    for (int i = 0; i < op->n_in; i++) p->in[i] = guarded(p, probe_bytes(p->in_type[i]));
-    for (int i = 0; i < p->call.n_out; i++) p->out[i] = guarded(p, probe_bytes(p->out_type[i]));
-    p->call.in = p->in;
-    p->call.out = p->out;
+    allocate(p);
     return p;
 }
 
+/* Where a buffer of the host's is on the device. */
+static void *there(const Probe *p, const void *here) {
+    return here ? p->there + ((const char *)here - p->host) : NULL;
+}
+
 void probe_run(Probe *p) {
+    void *in[SHOT_INPUTS], *out[MX_MAX_OUT];
+    for (int i = 0; i < p->call.n_in; i++) in[i] = there(p, p->in[i]);
+    for (int i = 0; i < p->call.n_out; i++) out[i] = there(p, p->out[i]);
+    p->call.in = in;
+    p->call.out = out;
+    p->call.scratch = there(p, p->scratch);
+    mx_device_write(p->device, p->there, p->host, p->bytes);
     mx_device_kernel(p->device, p->call.op)->run(p->device, &p->call);
-    check_guard(p->call.scratch, p->scratch_bytes, "scratch", 0);
+    mx_device_read(p->device, p->there, p->host, p->bytes);
+    check_guard(p->scratch, p->scratch_bytes, "scratch", 0);
     for (int i = 0; i < p->call.n_in; i++)
         check_guard(p->in[i], probe_bytes(p->in_type[i]), "input", i);
     for (int i = 0; i < p->call.n_out; i++)
