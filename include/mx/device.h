@@ -24,14 +24,15 @@ typedef struct MxKernelCall {
     int phase;           /* which of mx_op_phases; calls of one node differ only in it */
     void *scratch;       /* 64-byte aligned, of the size that the kernel requested */
     void *state;         /* what prepare stored */
+    bool waits; /* prepare says so: for the device or other ranks, so that it is not recorded */
 } MxKernelCall;
 
 typedef struct MxKernel {
     /* Bytes of working memory; types, attr and masks are set, pointers are not. NULL = none.
      */
     size_t (*scratch)(const MxDevice *device, const MxKernelCall *call);
-    /* Work that is done once for a shape (primitives of a library); sets call->state. NULL = none.
-     */
+    /* Work that is done once for a shape (primitives of a library); sets call->state and waits.
+     * NULL = none. */
     bool (*prepare)(MxDevice *device, MxKernelCall *call, MxError *err);
     /* Does the work, or submits it to the device, which executes all work in the order of
      * submission. out[0] may be in[op->inplace - 1]; in updates of state any out may be the in that
@@ -117,6 +118,7 @@ typedef struct MxDeviceConfig {
     bool may_split;     /* f32 products may be computed as three of bf16 where that is faster */
     MxComm *comm;       /* for collective ops; NULL = there are none, or nothing is run */
     const char *folder; /* of files for mx_device_alloc_on_disk; NULL = there are none */
+    bool only_plans;    /* nothing is allocated or run: the hardware need not be here */
 } MxDeviceConfig;
 
 /* The head of every device; a backend's own struct continues after it. */
@@ -137,12 +139,17 @@ struct MxBackend {
     bool (*open)(MxArena *arena, const MxDeviceConfig *config, MxDevice **out, MxError *err);
     const char *(*describe)(const MxDevice *device);
     const char *(*arithmetic)(const MxDevice *device);
+    int64_t (*memory)(const MxDevice *device); /* NULL = its memory is the host's */
     bool (*alloc)(MxDevice *device, size_t bytes, void **out, MxError *err);
     bool (*alloc_on_disk)(MxDevice *device, size_t bytes, void **out, MxError *err);
     void (*read)(const MxDevice *device, const void *from, void *host, size_t bytes);
     void (*write)(const MxDevice *device, void *to, const void *host, size_t bytes);
     void (*sync)(const MxDevice *device);     /* NULL = kernels have finished when they return */
     void (*progress)(const MxDevice *device); /* NULL = exchanges need no help */
+    /* Recording: NULL, all three = submitting a kernel costs nothing that a record would save. */
+    void (*record_begin)(const MxDevice *device);
+    void *(*record_end)(const MxDevice *device);
+    void (*replay)(const MxDevice *device, const void *record);
     const MxKernel *(*kernel)(const MxDevice *device, const MxOp *op);
 };
 
@@ -156,6 +163,9 @@ const char *mx_device_describe(const MxDevice *device);
 /* mx_device_arithmetic — what the bits of results depend on besides the number of threads: vector
  * width, matmul libraries with reasons. */
 const char *mx_device_arithmetic(const MxDevice *device);
+/* mx_device_memory — bytes of its own memory, whoever uses them; 0 = it uses the host's, or is not
+ * here. */
+int64_t mx_device_memory(const MxDevice *device);
 /* mx_device_alloc — zeroed memory for buffers, 64-byte aligned; freed with the device's arena. The
  * CPU uses huge pages if the system has them, and touches all pages. Errors: not enough memory. */
 bool mx_device_alloc(MxDevice *device, size_t bytes, void **out, MxError *err);
@@ -173,6 +183,13 @@ void mx_device_write(const MxDevice *device, void *to, const void *host, size_t 
 void mx_device_sync(const MxDevice *device);
 /* mx_device_progress — called between kernels: lets exchanges make progress. */
 void mx_device_progress(const MxDevice *device);
+/* mx_device_records — whether kernels can be recorded. Those that run between record_begin and
+ * record_end are not run but recorded, and run by each replay of the record, in their order; the
+ * record is freed with the device's arena. Kernels that wait must not be among them. */
+bool mx_device_records(const MxDevice *device);
+void mx_device_record_begin(const MxDevice *device);
+void *mx_device_record_end(const MxDevice *device);
+void mx_device_replay(const MxDevice *device, const void *record);
 /* mx_device_kernel — the kernel of an op on this device; NULL if it has none. */
 const MxKernel *mx_device_kernel(const MxDevice *device, const MxOp *op);
 

@@ -313,6 +313,7 @@ typedef struct MxTrainProgram {
     const struct MxModel *model;
     const char *refusal;        /* why a run would refuse the mesh; NULL = it would not */
     const char *device;         /* mx_device_describe */
+    int64_t device_memory;      /* mx_device_memory */
     const MxMachine *machine;   /* the machine for which it was prepared */
     const MxSharding *sharding; /* [variable] */
     const int *param;           /* variables, by parameter of the model's tree */

@@ -42,6 +42,10 @@ const char *mx_device_arithmetic(const MxDevice *device) {
     return device->backend->arithmetic(device);
 }
 
+int64_t mx_device_memory(const MxDevice *device) {
+    return device->backend->memory ? device->backend->memory(device) : 0;
+}
+
 bool mx_device_alloc(MxDevice *device, size_t bytes, void **out, MxError *err) {
     return device->backend->alloc(device, bytes, out, err);
 }
@@ -65,6 +69,22 @@ void mx_device_sync(const MxDevice *device) {
 
 void mx_device_progress(const MxDevice *device) {
     if (device->backend->progress) device->backend->progress(device);
+}
+
+bool mx_device_records(const MxDevice *device) {
+    return device->backend->replay;
+}
+
+void mx_device_record_begin(const MxDevice *device) {
+    device->backend->record_begin(device);
+}
+
+void *mx_device_record_end(const MxDevice *device) {
+    return device->backend->record_end(device);
+}
+
+void mx_device_replay(const MxDevice *device, const void *record) {
+    device->backend->replay(device, record);
 }
 
 const MxKernel *mx_device_kernel(const MxDevice *device, const MxOp *op) {

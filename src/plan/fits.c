@@ -104,6 +104,8 @@ static Need tightest(MxArena *arena, const MxPlan *plan, int n_ranks) {
     if (n_threads <= 0) n_threads = sysconf(_SC_NPROCESSORS_ONLN);
     int64_t stacks = n_threads * STACK_BYTES;
     const char *shared = n_ranks == 1 ? "" : mx_arena_printf(arena, " for %d ranks here", n_ranks);
+    const Need on_gpu[] = {{plan->memory.limit, total, 1, ""}};
+    if (plan->program.device_memory) return on_gpu[0];
     const Need needs[] = {
         {limits.memory, (total + RESIDENT_BYTES) * n_ranks, n_ranks, shared},
         {limits.addresses, total + plan->memory.disk + MAPPED_BYTES + stacks, 1, " of addresses"},

@@ -119,8 +119,9 @@ typedef struct PlanStep {
 
 /* What rank 0 runs of a mesh's program. */
 typedef struct PlanProgram {
-    const char *device;  /* of this machine, in a line */
-    const char *refusal; /* why no run takes the mesh, and these are estimates; NULL = one does */
+    const char *device;    /* of this machine, in a line */
+    int64_t device_memory; /* of its own; 0 = it uses the host's */
+    const char *refusal;   /* why no run takes the mesh, and these are estimates; NULL = one does */
     int64_t bytes[PLAN_BYTES];
     PlanTraffic traffic, outer; /* of a step, of an outer one */
     PlanTraffic timed;          /* of a step, by phase, on the case's device */

@@ -59,7 +59,10 @@ static int64_t saving_bytes(const MxPlan *plan) {
 }
 
 /* Of the device that is planned for. */
-static MxMemoryLimit memory_of(MxArena *arena, const MxPlanDevice *device) {
+static MxMemoryLimit memory_of(MxArena *arena, const MxPlan *plan) {
+    const MxPlanDevice *device = plan->device;
+    if (!device && plan->program.device_memory)
+        return (MxMemoryLimit){.name = "the GPU", .bytes = plan->program.device_memory};
     if (!device || !device->memory_bytes) return mx_memory_limits(arena, "/").memory;
     return (MxMemoryLimit){.name = mx_arena_printf(arena, "device %s", device->name),
                            .bytes = device->memory_bytes};
@@ -79,7 +82,7 @@ void plan_count_memory(MxArena *arena, MxPlan *plan) {
                       .buffers = bytes[PLAN_BUFFERS],
                       .saving = saving_bytes(plan),
                       .process = PROCESS_BYTES,
-                      .limit = memory_of(arena, plan->device),
+                      .limit = memory_of(arena, plan),
                       .is_exact = !plan->program.refusal};
     add_up(m);
 }

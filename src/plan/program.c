@@ -55,6 +55,7 @@ static bool lower_program(MxArena *arena, const PlanCase *of, const MxGraphWatch
     if (ok) {
         const MxTrainBytes *b = &program.bytes;
         *out = (PlanProgram){.device = mx_arena_strdup(arena, program.device),
+                             .device_memory = program.device_memory,
                              .bytes = {[PLAN_WEIGHTS] = (int64_t)b->parameters,
                                        [PLAN_GRADIENTS] = (int64_t)b->gradients,
                                        [PLAN_OPTIMIZER] = (int64_t)b->moments,
