@@ -95,6 +95,12 @@ static bool read_model(const Wanted *wanted, const MxTeam *team, const char *fro
                                      err);
 }
 
+/* Only states that are saved or read have it beside them; of a large model it takes a while. */
+static bool wants_fingerprint(const MxTrainState *s) {
+    const MxConfig *c = mx_train_state_config(s);
+    return mx_train_base_fingerprint(s) && (c->enable_checkpointing || *c->load_full_state_path);
+}
+
 static bool read_params(MxTrainState *s, const MxTeam *team, const char *from, MxError *err) {
     const Wanted wanted = {mx_train_state_config(s), mx_train_state_model(s),
                            mx_train_state_tree(s)};
@@ -102,7 +108,7 @@ static bool read_params(MxTrainState *s, const MxTeam *team, const char *from, M
     if (from && !read_model(&wanted, team, from, err)) return false;
     bool is_finite = mx_train_check_weights(s, err); /* of a rank's own part */
     if (from && !train_agree(mx_train_state_comm(s), is_finite, err)) return false;
-    if (mx_train_base_fingerprint(s)) *mx_train_base_fingerprint(s) = mx_train_fingerprint(s);
+    if (wants_fingerprint(s)) *mx_train_base_fingerprint(s) = mx_train_fingerprint(s);
     return true;
 }
 
