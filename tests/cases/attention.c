@@ -77,6 +77,11 @@ static void ref_attention(const Reference *r) {
 const OpTest test_attention = {
     CASES(
         {"causal", ATTR(MxAttentionAttr, .scale = 0.37), "x2,9,2,4 x2,9,2,4 x2,9,2,4 i2,9:segments100", NULL, 0},
+        {NULL, ATTR(MxAttentionAttr, .scale = 0.088), "x1,150,4,128 x1,150,2,128 x1,150,2,128 i1,150:segments90", NULL, CASE_NO_SLOPE},
+        {NULL, ATTR(MxAttentionAttr, .scale = 0.1, .mask = MX_MASK_FULL), "x1,135,2,96 x1,135,2,96 x1,135,2,96 i1,135:segments900", NULL, CASE_NO_SLOPE},
+        {NULL, ATTR(MxAttentionAttr, .scale = 0.072), "x1,140,2,192 x1,140,1,192 x1,140,1,128 i1,140:segments100", NULL, CASE_NO_SLOPE},
+        {NULL, ATTR(MxAttentionAttr, .scale = 0.0625, .softcap = 4, .mask = MX_MASK_SLIDING, .window = 60), "x1,100,3,256 x1,100,1,256 x1,100,1,256 i1,100:segments900", NULL, CASE_NO_SLOPE},
+        {NULL, ATTR(MxAttentionAttr, .scale = 0.056), "x1,70,2,320 x1,70,1,320 x1,70,1,320 i1,70:segments50", NULL, CASE_NO_SLOPE},
         {"one token", ATTR(MxAttentionAttr, .scale = 0.37), "x3,1,2,3 x3,1,1,3 x3,1,1,3 i3,1:segments1", NULL, CASE_NO_SLOPE},
         {"groups of 2, segments", ATTR(MxAttentionAttr, .scale = 0.37), "x2,13,4,5 x2,13,2,5 x2,13,2,5 i2,13:segments4", NULL, 0},
         {"groups of 4, sliding", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 3), "x1,12,4,3 x1,12,1,3 x1,12,1,3 i1,12:segments7", NULL, 0},

@@ -176,6 +176,10 @@ const OpTest test_cache_write = {
 const OpTest test_cache_attention = {
     CASES(
         {"causal", ATTR(MxAttentionAttr, .scale = 0.37), "x2,9,2,4 x2,12,2,4 x2,12,2,4 i2,9:positions100 i2:positions2 i2:value9", NULL, 0},
+        {NULL, ATTR(MxAttentionAttr, .scale = 0.088), "x2,1,8,128 x2,700,2,128 x2,700,2,128 i2,1:value690 i2:positions2 i2:value691", NULL, CASE_NO_SLOPE},
+        {NULL, ATTR(MxAttentionAttr, .scale = 0.0625), "x2,3,8,256 x2,700,1,256 x2,700,1,256 i2,3:from1000 i2:positions2 i2:value1003 f8:normal2", NULL, CASE_NO_SLOPE},
+        {NULL, ATTR(MxAttentionAttr, .scale = 0.042, .value_width = 512), "x1,1,16,576 x1,300,1,576 x1,300,1,576 i1,1:value299 i1:value0 i1:value300", NULL, CASE_NO_SLOPE},
+        {NULL, ATTR(MxAttentionAttr, .scale = 0.042, .value_width = 512), "x1,5,16,576 x1,100,1,576 x1,100,1,576 i1,5:from80 i1:value0 i1:value85", NULL, CASE_NO_SLOPE},
         {"a token, groups of 4", ATTR(MxAttentionAttr, .scale = 0.37), "x3,1,4,5 x3,12,1,5 x3,12,1,5 i3,1:value6 i3:positions3 i3:value7", NULL, 0},
         {"lengths of their own, padding", ATTR(MxAttentionAttr, .scale = 0.37), "x5,6,2,5 x5,12,1,5 x5,12,1,5 i5,6:none9 i5:positions5 i5:ids9", NULL, 0},
         {"sliding, slots used again", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 5), "x3,4,4,3 x3,8,2,3 x3,8,2,3 i3,4:ids20 i3:positions3 i3:value20", NULL, 0},

@@ -149,6 +149,7 @@ const OpTest test_softmax = {
     CASES(
         {"rows", NULL, "f3,5,7:normal2", NULL, 0},
         {"large", NULL, "f301,129", NULL, 0},
+        {NULL, NULL, "f3,1500", NULL, CASE_NO_SLOPE},
         {"one element", NULL, "f5,1", NULL, CASE_NO_SLOPE},
         {NULL, NULL, "f2,3", "f2,3", 0},
         {NULL, NULL, "f8,4,8", NULL, CASE_RANKS}),
@@ -174,6 +175,7 @@ const OpTest test_share = {
     CASES(
         {"rows", NULL, "f3,5,7:square1", NULL, 0},
         {"large", NULL, "f301,129:square1", NULL, 0},
+        {NULL, NULL, "f3,1500:square1", NULL, CASE_NO_SLOPE},
         {"one element", NULL, "f5,1:square1", NULL, CASE_NO_SLOPE},
         {NULL, NULL, "f2,3:square1", "f2,3", 0},
         {NULL, NULL, "f8,4,8:square1", NULL, CASE_RANKS}),
@@ -226,6 +228,7 @@ const OpTest test_top_k = {
         {"all", ATTR(MxTopKAttr, .k = 7), "f5,7", NULL, 0},
         {"equal ones", ATTR(MxTopKAttr, .k = 3), "f5,7:value0.5", NULL, 0},
         {"large", ATTR(MxTopKAttr, .k = 8), "f1501,129", NULL, 0},
+        {NULL, ATTR(MxTopKAttr, .k = 8), "f3,1500", NULL, CASE_NO_SLOPE},
         {NULL, ATTR(MxTopKAttr, .k = 2), "f2,3", "i2,2", 0},
         {NULL, ATTR(MxTopKAttr, .k = 2), "f8,4,8", NULL, CASE_RANKS}),
     WRONG(
@@ -273,6 +276,8 @@ const OpTest test_combine = {
         {"rows", NULL, "x3,5,2,7 f3,5,2", NULL, 0},
         {"one choice", NULL, "x5,1,7 f5,1", NULL, 0},
         {"large, wide", NULL, "x31,3,2051 f31,3", NULL, 0},
+        {NULL, NULL, "x7,3,2112 f7,3", NULL, CASE_NO_SLOPE},
+        {NULL, NULL, "x7,3,2112 f7,3,2", NULL, CASE_NO_SLOPE},
         {"several sums", NULL, "x3,5,2,7 f3,5,2,3", NULL, 0},
         {"several sums of one", NULL, "x5,1,7 f5,1,4", NULL, 0},
         {"several sums, large, wide", NULL, "x31,3,2051 f31,3,5", NULL, 0},
