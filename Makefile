@@ -55,6 +55,11 @@ LEVELS            := baseline $(if $(findstring x86_64,$(MULTIARCH)),avx2 avx512
 FLAGS.avx2        := -march=x86-64-v3
 FLAGS.avx512      := -march=x86-64-v4 -mprefer-vector-width=512
 FLAGS.avx512_bf16 := $(FLAGS.avx512) -mavx512bf16
+# Kernels for GPUs are files of their own beside the programs, which load them and whose functions they call.
+NVCC        ?= nvcc
+GPUS        ?= 80 90
+CUDA_SOURCES := $(wildcard src/device/cuda/kernels/*.cu)
+override LDFLAGS += -rdynamic
 # For tests: the kernels of AMX on a processor without, its instructions in C (tests/device/tiles.c).
 TILES_IN_C        := $(if $(findstring x86_64,$(MULTIARCH)),tiles_in_c)
 FLAGS.tiles_in_c  := $(FLAGS.avx512_bf16) -include tests/device/tiles_in_c.h
@@ -144,6 +149,19 @@ $B/device/cpu/$1/%.o: src/device/cpu/kernels/%.c
 	@mkdir -p $$(@D)
 	$(CC) $(CPPFLAGS) $(INCS.device) -DCPU_LEVEL=$1 $(CFLAGS) $(OPT.device) $(FLAGS.$1) -c -o $$@ $$<
 endef
+GPU_CXXFLAGS := -std=c++20 -Iinclude -Isrc -D_GNU_SOURCE
+GPU_WARNINGS := -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas
+GPU_CXX.cuda   = $(NVCC) $(GPU_CXXFLAGS) -O3 -Xcompiler "-fPIC $(GPU_WARNINGS)" $(foreach g,$(GPUS),-gencode arch=compute_$g$(comma)code=sm_$g) -Werror all-warnings
+GPU_CXX.fibers = $(CXX) $(GPU_CXXFLAGS) -O2 -g -fPIC $(GPU_WARNINGS) -Werror -x c++
+GPU_LINK.cuda   = $(NVCC) -shared -o $@ $^ -lcublasLt
+GPU_LINK.fibers = $(CXX) -shared -o $@ $^
+define gpu_kernels
+$B/mxtrain_$1.so: $(patsubst src/device/cuda/%,$B/device/cuda/$1/%.o,$(CUDA_SOURCES) $2) ; $$(GPU_LINK.$1)
+$B/device/cuda/$1/%.o: src/device/cuda/% ; @mkdir -p $$(@D) ; $$(GPU_CXX.$1) -MMD -MP -c -o $$@ $$<
+endef
+$(eval $(call gpu_kernels,cuda,$(wildcard src/device/cuda/nvidia/*.cu)))
+$(eval $(call gpu_kernels,fibers,$(wildcard src/device/cuda/fibers/*.cc)))
+cuda: $B/mxtrain_cuda.so  ## build the kernels for GPUs of NVIDIA (nvcc; GPUS="80 90"), which hardware=gpu loads
 $(foreach l,$(LEVELS) $(TILES_IN_C),$(eval $(call level,$l)))
 $(foreach t,$(TOOLS),$(eval $(call tool,$t)))
 $(foreach f,$(FUZZERS),$(eval $(call fuzzer,$f)))
@@ -205,7 +223,7 @@ test:  ## the same set-up, then all tests
 	@$(MAKE) -s check
 
 # Debian packages; nothing is fetched when all are there.
-PACKAGES := gcc libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-dev libhdf5-dev \
+PACKAGES := gcc g++ libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-dev libhdf5-dev \
             libxxhash-dev libjansson-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev \
             libbrotli-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin check
 CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
@@ -238,7 +256,7 @@ deps-aarch64: deps
 
 # For crashes, power losses, full disks, failing calls and damage: libraries to be preloaded, and a disk after a power loss.
 FAULTS := $B/faults.so $B/record.so $B/power
-tests: $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(PROGRAMS:%=$B/%) $(FAULTS)
+tests: $B/mxtrain_fibers.so $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(PROGRAMS:%=$B/%) $(FAULTS)
 # A suite is a command: a room's tests unless it has a line here. Those that take long come first, so
 # that none of them is left alone at the end.
 RANKS        ?= 1 2 4 8
@@ -246,7 +264,9 @@ RANKS        ?= 1 2 4 8
 # all of them in check-guarded.
 GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
 GUARDED      := run golden preference checkpoints ranks
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks cluster fault cli decode reply tasks meta serving finetune docs images manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%)
+# Kernels for GPUs, as fibers of the host; sanitizers know nothing of their stacks.
+FIBERS       := $(if $(SAN),,kernels run golden)
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks cluster fault cli decode reply tasks meta serving finetune docs images manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%) $(FIBERS:%=fibers-%)
 LONGEST      := $(filter mpi-8 mpi-4 ranks cluster fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
@@ -273,6 +293,9 @@ SUITE.guarded-golden := $(call guarded_train,golden)
 SUITE.guarded-preference := $(call guarded_train,post-training)
 SUITE.guarded-checkpoints := $(call guarded_train,checkpoints)
 SUITE.guarded-ranks := MX_BACKEND=guarded CK_RUN_SUITE=mpi/checkpoints $(MPIRUN) -n 2 $B/test_mpi
+SUITE.fibers-kernels := MX_BACKEND=fibers CK_RUN_SUITE=kernels $B/test_device
+SUITE.fibers-run := MX_BACKEND=fibers $B/test_run
+SUITE.fibers-golden := MX_BACKEND=fibers CK_RUN_SUITE=golden MX_BIN=$B/mxtrain $B/test_train
 suite         = $(or $(SUITE.$1),MX_BIN=$B/mxtrain $B/test_$1)
 check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 for one
 	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)'; exit 1)
@@ -328,6 +351,7 @@ tidy: ; scripts/tidy.sh  ## check layering, sizes, banned calls, headers, format
 PREFIX ?= /usr/local
 PREFIXED = $(DESTDIR)$(PREFIX)
 SHARE   = $(PREFIXED)/share/mxtrain
+CUDA_INSTALLED = $(PREFIXED)/lib/mxtrain/mxtrain_cuda.so
 DOC     = $(PREFIXED)/share/doc/mxtrain
 MAN     = $(PREFIXED)/share/man
 COMPLETIONS = $(addprefix $(PREFIXED)/share/,$(PROGRAMS:%=bash-completion/completions/%) $(PROGRAMS:%=zsh/site-functions/_%) $(PROGRAMS:%=fish/vendor_completions.d/%.fish))
@@ -339,13 +363,14 @@ install: all  ## install tools, configs, bundled data, documents, manual pages a
 	cp -RL share/mxtrain/* $(SHARE)
 	cp -R --parents $(DOCS) $(DOC)
 	install -d $(MAN)/man1 $(MAN)/man5 $(dir $(COMPLETIONS))
+	if [ -f $B/mxtrain_cuda.so ]; then install -D $B/mxtrain_cuda.so $(CUDA_INSTALLED); fi
 	for t in $(PROGRAMS); do $B/$$t --man >$(MAN)/man1/$$t.1 && $B/$$t --completion bash >$(PREFIXED)/share/bash-completion/completions/$$t && \
 	    $B/$$t --completion zsh >$(PREFIXED)/share/zsh/site-functions/_$$t && \
 	    $B/$$t --completion fish >$(PREFIXED)/share/fish/vendor_completions.d/$$t.fish || exit 1; done
 	$B/mxtrain --help-config man >$(MAN)/man5/base.yml.5
 
 uninstall:  ## remove what install put there, and nothing else
-	rm -f $(PROGRAMS:%=$(DESTDIR)$(PREFIX)/bin/%) $(SHARED:%=$(SHARE)/%) $(DOCS:%=$(DOC)/%) $(PROGRAMS:%=$(MAN)/man1/%.1) $(MAN)/man5/base.yml.5 $(COMPLETIONS)
+	rm -f $(PROGRAMS:%=$(DESTDIR)$(PREFIX)/bin/%) $(CUDA_INSTALLED) $(SHARED:%=$(SHARE)/%) $(DOCS:%=$(DOC)/%) $(PROGRAMS:%=$(MAN)/man1/%.1) $(MAN)/man5/base.yml.5 $(COMPLETIONS)
 	find $(wildcard $(SHARE) $(DOC)) -depth -type d -empty -delete
 
 deb: deps deps-deb  ## build a Debian package of the last commit's version, byte-identical wherever it is built: build/deb/mxtrain_<version>_<arch>.deb
@@ -372,4 +397,4 @@ help:  ## print this list
 	                               printf "  %-17s %s\n", name, text } }' Makefile
 rooms-of-%: ; @echo $* $(call closure,$*)
 -include $(shell find $B -name '*.d' 2>/dev/null)
-.PHONY: docs site deps-site deb check-deb deps-deb check-levels check-guarded check-aarch64 deps-aarch64 bench bench-programs all demo demo-lora demo-distill demo-chat test test-long deps deps-dev tests check tidy install uninstall clean help check-mpi
+.PHONY: docs site deps-site deb check-deb deps-deb check-levels check-guarded check-aarch64 deps-aarch64 bench bench-programs cuda all demo demo-lora demo-distill demo-chat test test-long deps deps-dev tests check tidy install uninstall clean help check-mpi

@@ -9,7 +9,7 @@ found=$(mktemp) || exit 1
 trap 'rm -f "$found"' EXIT
 
 say() { echo "$1" >>"$found"; }
-code() { find "$@" \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.def' \) 2>/dev/null | LC_ALL=C sort; }
+code() { find "$@" \( -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.def' \) 2>/dev/null | LC_ALL=C sort; }
 rooms=$(sed -n 's/^ROOMS *:= *//p' Makefile)
 tools=$(sed -n 's/^TOOLS *:= *//p' Makefile)
 
@@ -58,6 +58,8 @@ hdf5\.h src/store/library.h
 cblas\.h src/device/cpu/openblas.c
 dnnl\.h src/device/cpu/onednn.c
 mpi\.h src/device/comm/mpi.c
+cublasLt\.h src/device/cuda/nvidia/cublas.cu
+cuda_runtime\.h src/device/cuda/gpu.cuh
 jansson\.h src/base/json.c
 xxhash\.h src/base/hash.c
 pcre2\.h src/base/regex.c
@@ -75,7 +77,7 @@ END
 code src include tests | xargs env LC_ALL=C awk '
 function say(text) { print FILENAME ":" FNR ": " text }
 function end_of_file() {
-    most = file ~ /^tests\/|^src\/device\/cpu\/kernels\// ? 600 : 400
+    most = file ~ /^tests\/|^src\/device\/(cpu|cuda)\/kernels\// ? 600 : 400
     if (lines > most && file !~ table) print file ":" lines ": " lines " lines (limit " most ")"
     if (start) print file ":" start ": function never ends"
 }
@@ -152,7 +154,7 @@ done
 format=$(command -v clang-format-14 || command -v clang-format || echo none)
 case $([ "$format" = none ] || "$format" --version) in
 *"version 14."*)
-    find src include tests \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
+    find src include tests \( -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
         xargs -0 -n 32 -P "$(nproc)" "$format" --dry-run -Werror 2>&1 |
         sed -n 's/^\([^:]*:[0-9]*\):[0-9]*: error: code should be clang-formatted.*/\1: not as clang-format has it/p' |
         uniq >>"$found"

@@ -1,5 +1,4 @@
-/* state.c — the train state: model, program and buffers, and the tree with every array under its
- * path. */
+/* state.c — the train state: model, program and buffers, and the tree of all arrays by path. */
 #include <mx/program.h>
 
 #include "internal.h"
@@ -27,10 +26,12 @@ static const struct {
 };
 
 static bool open_device(MxTrainState *s, MxError *err) {
-    MxDeviceConfig device = {.n_threads = (int)s->config->num_threads,
+    MxDeviceConfig device = {.backend = strncmp(s->config->hardware, "gpu", 3) ? NULL : "cuda",
+                             .n_threads = (int)s->config->num_threads,
                              .may_split = !strcmp(s->config->matmul_precision, "high"),
                              .comm = s->comm,
-                             .folder = s->config->optimizer_memory_disk};
+                             .folder = s->config->optimizer_memory_disk,
+                             .only_plans = s->is_planned};
     for (int i = 0; i < MX_COUNT(providers); i++)
         if (!strcmp(providers[i].name, s->config->matmul_provider))
             device.matmul = providers[i].provider;
@@ -140,6 +141,7 @@ bool mx_train_program(MxArena *arena, const MxTrainMesh *mesh, const MxGraphWatc
     *out = (MxTrainProgram){.model = s->model,
                             .refusal = s->refusal,
                             .device = mx_device_describe(s->device),
+                            .device_memory = mx_device_memory(s->device),
                             .machine = s->device->backend->machine,
                             .sharding = s->sharding,
                             .param = s->var.param,

@@ -71,6 +71,7 @@ static const struct {
     {MX_KEY_gradient_exchange_dtype, "int8"},
     {MX_KEY_remat_policy, "full"},
     {MX_KEY_matmul_precision, "high"},
+    {MX_KEY_hardware, "gpu"},
     {MX_KEY_matmul_provider, "own"},
     {MX_KEY_quantization, "int8"},
     {MX_KEY_num_threads, "2"},

@@ -1,17 +1,12 @@
 /* variables.c — parts of variables to the host and back, on every backend. */
 #include "suites.h"
+#include "common/backends.h"
 
 #include <mx/run.h>
 
 enum { ROWS = 5, COLUMNS = 7, DEPTH = 3, N = ROWS * COLUMNS * DEPTH };
 
 static MxArena arena = {.name = "test"};
-
-static const char *const names[] = {
-#define MX_BACKEND(symbol) #symbol,
-#include <mx/device_backends.def>
-#undef MX_BACKEND
-};
 
 /* Variable 1 becomes a copy of variable 0 when the entry runs. */
 static MxRun *open_run(const char *backend) {
@@ -41,7 +36,7 @@ START_TEST(boxes_move) {
         {3, {1, 2, 0}, {3, 4, DEPTH}},          {3, {4, 6, 1}, {1, 1, 2}},
         {3, {0, 0, 2}, {ROWS, COLUMNS, 1}},     {3, {1, 1, 1}, {2, 0, 1}},
     };
-    MxRun *run = open_run(names[_i]);
+    MxRun *run = open_run(backend_names[_i]);
     float all[N], want[N], part[N], back[N];
     const MxBox whole = mx_run_box(run, 0);
     for (int k = 0; k < MX_COUNT(boxes); k++) {
@@ -63,7 +58,7 @@ START_TEST(boxes_move) {
 END_TEST
 
 START_TEST(scalars_move) {
-    MxRun *run = open_run(names[_i]);
+    MxRun *run = open_run(backend_names[_i]);
     const MxBf16 x = mx_f32_to_bf16(1.5f);
     MxBf16 back = mx_f32_to_bf16(0);
     ck_assert_int_eq(mx_run_box(run, 2).rank, 0);
@@ -93,8 +88,8 @@ Suite *suite_variables(void) {
     Suite *suite = suite_create("variables");
     TCase *t = tcase_create("variables");
     tcase_add_checked_fixture(t, NULL, tear_down);
-    tcase_add_loop_test(t, boxes_move, 0, MX_COUNT(names));
-    tcase_add_loop_test(t, scalars_move, 0, MX_COUNT(names));
+    tcase_add_loop_test(t, boxes_move, 0, backends_here());
+    tcase_add_loop_test(t, scalars_move, 0, backends_here());
     tcase_add_test(t, shared_memory_is_mapped);
     suite_add_tcase(suite, t);
     return suite;
