@@ -4,7 +4,7 @@
  *
  * Kernels are plain CUDA C++ (__global__, __shared__, threadIdx, __syncthreads, __shfl_xor_sync)
  * and are started with gpu_launch. Results do not depend on the order in which blocks run: sums are
- * made in a fixed order, without atomic additions of floats. */
+ * made in a fixed order, and blocks that add floats to one place take turns. */
 #ifndef GPU_CUH
 #define GPU_CUH
 

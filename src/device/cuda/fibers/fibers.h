@@ -122,6 +122,9 @@ template <class T> unsigned __match_any_sync(unsigned mask, T x) {
 static inline int __any_sync(unsigned mask, int flag) {
     return __ballot_sync(mask, flag) != 0;
 }
+static inline int __all_sync(unsigned mask, int flag) {
+    return __ballot_sync(mask, flag) == mask;
+}
 
 /* ---- functions of numbers */
 

@@ -2,7 +2,7 @@
  * log-sums (Dao 2022). Some blocks own queries and sum up their gradient over keys, others own keys
  * and sum up theirs over queries, so that all sums have one order and none is added to by two
  * blocks. */
-#include "attention.cuh"
+#include "attention_turns.cuh"
 
 namespace gpu_attention_grad {
 
@@ -414,7 +414,9 @@ static size_t row_sum_bytes(const AttentionView *v) {
 
 static size_t attention_grad_scratch(const MxDevice *, const MxKernelCall *call) {
     AttentionView view = attention_view(call);
-    return attention_see_bytes(call) + gpu_padded(row_sum_bytes(&view));
+    size_t bytes = attention_see_bytes(call) + gpu_padded(row_sum_bytes(&view));
+    if (attention_turns_can(&view, call->in_type[Q].dtype)) bytes += attention_turns_bytes(&view);
+    return bytes;
 }
 
 static void attention_grad_run(const MxDevice *device, const MxKernelCall *call) {
@@ -434,7 +436,11 @@ static void attention_grad_run(const MxDevice *device, const MxKernelCall *call)
     else
         gpu_launch(device, sum_rows<float>, blocks, GPU_BLOCK, 0, view, (const float *)last[O],
                    log_sums, row_sums);
-    (is_bf16 ? run_bf16 : run_f32)(device, &view);
+    bool has_packs = view.in_packs && view.v_in_packs;
+    if (has_packs && attention_turns_can(&view, call->in_type[Q].dtype))
+        attention_turns_run(device, &view, &scratch);
+    else
+        (is_bf16 ? run_bf16 : run_f32)(device, &view);
     if (call->n_out > DSINKS && call->out[DSINKS])
         gpu_launch(device, sum_sinks, (unsigned)view.heads, GPU_BLOCK, 0, view, log_sums,
                    (float *)call->out[DSINKS]);
