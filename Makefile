@@ -267,7 +267,7 @@ GUARDED      := run golden preference checkpoints ranks
 # Kernels for GPUs, as fibers of the host; sanitizers know nothing of their stacks.
 FIBERS       := $(if $(SAN),,kernels golden)
 ANY_ORDER    := $(RANKS:%=mpi-%) ranks cluster fault cli decode reply tasks meta serving finetune docs images manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%) $(FIBERS:%=fibers-%)
-LONGEST      := $(filter mpi-8 mpi-4 ranks cluster fault plan device train ckpt,$(ANY_ORDER))
+LONGEST      := $(filter fibers-kernels mpi-8 mpi-4 ranks cluster fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
 SUITE.decode := tests/cli/decode.sh $B/mxdecode
@@ -293,10 +293,10 @@ SUITE.guarded-golden := $(call guarded_train,golden)
 SUITE.guarded-preference := $(call guarded_train,post-training)
 SUITE.guarded-checkpoints := $(call guarded_train,checkpoints)
 SUITE.guarded-ranks := MX_BACKEND=guarded CK_RUN_SUITE=mpi/checkpoints $(MPIRUN) -n 2 $B/test_mpi
-SUITE.fibers-kernels := MX_BACKEND=fibers CK_RUN_SUITE=kernels $B/test_device
+SUITE.fibers-kernels := CK_TIMEOUT_MULTIPLIER=6 MX_BACKEND=fibers CK_RUN_SUITE=kernels $B/test_device
 # Of some minutes: only if it is asked for.
 SUITE.fibers-run := MX_BACKEND=fibers $B/test_run
-SUITE.fibers-golden := MX_BACKEND=fibers CK_RUN_SUITE=golden MX_BIN=$B/mxtrain $B/test_train
+SUITE.fibers-golden := CK_TIMEOUT_MULTIPLIER=6 MX_BACKEND=fibers CK_RUN_SUITE=golden MX_BIN=$B/mxtrain $B/test_train
 suite         = $(or $(SUITE.$1),MX_BIN=$B/mxtrain $B/test_$1)
 check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 for one
 	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)'; exit 1)
