@@ -302,7 +302,7 @@ check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 fo
 	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)'; exit 1)
 	@tests/check.sh $B/check $(or $(JOBS),$(shell nproc)) $(foreach s,$(SUITES),'$s: $(call suite,$s)')
 check-%: tests ; $(call suite,$*)
-check-levels: $B/mxtrain $B/test_device $B/test_run $B/test_train  ## test kernels, programs and training at every processor level below the machine's
+check-levels: $B/mxtrain $B/mxtrain_fibers.so $B/test_device $B/test_run $B/test_train  ## test kernels, programs and training at every processor level below the machine's
 	@tests/levels.sh $B $(or $(JOBS),$(shell nproc))
 check-guarded: tests  ## run all tests of programs on a backend whose memory the host cannot access
 	@tests/check.sh $B/check-guarded $(or $(JOBS),$(shell nproc)) $(foreach s,$(GUARDED_ROOMS),'guarded-$s: MX_BACKEND=guarded CK_TIMEOUT_MULTIPLIER=10 $(call suite,$s)')
