@@ -98,7 +98,7 @@ static bool read_model(const Wanted *wanted, const MxTeam *team, const char *fro
 /* Only states that are saved or read have it beside them; of a large model it takes a while. */
 static bool wants_fingerprint(const MxTrainState *s) {
     const MxConfig *c = mx_train_state_config(s);
-    return mx_train_base_fingerprint(s) && (c->enable_checkpointing || *c->load_full_state_path);
+    return mx_train_base_fingerprint(s) && (c->enable_checkpointing || c->load_full_state_path);
 }
 
 static bool read_params(MxTrainState *s, const MxTeam *team, const char *from, MxError *err) {
