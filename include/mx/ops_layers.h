@@ -135,6 +135,9 @@ typedef struct MxPermutationsAttr {
  * = sum over i of x[.., i, p(i)]. x f32 [.., n!], y [.., n, n]. Source: MaxText layers/mhc.py
  * (get_permutation_matrices) @e591f30c. */
 MxValue mx_permutations(MxTrace *t, MxValue x, int64_t n);
+/* mx_next_permutation — makes p, of 0 .. n - 1, the next one in lexicographic order; false if it is
+ * the last. Source: Knuth, TAOCP 7.2.1.2, algorithm L. */
+bool mx_next_permutation(int64_t n, uint8_t *p);
 
 /* ---- normalisation */
 

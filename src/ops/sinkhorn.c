@@ -70,6 +70,22 @@ MxValue mx_permutations(MxTrace *t, MxValue x, int64_t n) {
     return mx_trace_node(t, &op_permutations, &x, 1, &(MxPermutationsAttr){.n = n});
 }
 
+bool mx_next_permutation(int64_t n, uint8_t *p) {
+    int64_t i = n - 1, j = n - 1;
+    while (i > 0 && p[i - 1] > p[i]) i--;
+    if (i <= 0) return false;
+    while (p[j] < p[i - 1]) j--;
+    uint8_t kept = p[j];
+    p[j] = p[i - 1];
+    p[i - 1] = kept;
+    for (j = n - 1; i < j; i++, j--) {
+        kept = p[i];
+        p[i] = p[j];
+        p[j] = kept;
+    }
+    return true;
+}
+
 static int64_t factorial(int64_t n) {
     int64_t product = 1;
     for (int64_t i = 2; i <= n; i++) product *= i;

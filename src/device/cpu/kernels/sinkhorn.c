@@ -127,24 +127,6 @@ const MxKernel cpu_sinkhorn_grad = {.scratch = sinkhorn_grad_scratch, .run = sin
 
 /* ---- sums of permutations */
 
-/* The next one in lexicographic order; the last is followed by none. Source: Knuth, TAOCP 7.2.1.2,
- * algorithm L. */
-static bool next_permutation(int64_t n, int8_t *p) {
-    int64_t i = n - 1, j = n - 1;
-    while (i > 0 && p[i - 1] > p[i]) i--;
-    if (i <= 0) return false;
-    while (p[j] < p[i - 1]) j--;
-    int8_t kept = p[j];
-    p[j] = p[i - 1];
-    p[i - 1] = kept;
-    for (j = n - 1; i < j; i++, j--) {
-        kept = p[i];
-        p[i] = p[j];
-        p[j] = kept;
-    }
-    return true;
-}
-
 static int64_t count_weights(const MxKernelCall *call) {
     const MxPermutationsAttr *attr = call->attr;
     MxShape weights = attr->is_back ? call->out_type[0].shape : call->in_type[0].shape;
@@ -160,17 +142,17 @@ static void permute_rows(const void *context, int64_t begin, int64_t end, int wo
     for (int64_t row = begin; row < end; row++) {
         const float *x = (const float *)call->in[0] + row * n_in;
         float *y = (float *)call->out[0] + row * n_out;
-        int8_t p[MX_MOST_PERMUTED];
+        uint8_t p[MX_MOST_PERMUTED];
         int64_t k = 0;
         memset(y, 0, sizeof *y * (size_t)n_out);
-        for (int64_t i = 0; i < n; i++) p[i] = (int8_t)i;
+        for (int64_t i = 0; i < n; i++) p[i] = (uint8_t)i;
         do {
             for (int64_t i = 0; i < n; i++) {
                 int64_t at = i * n + p[i];
                 y[attr->is_back ? k : at] += x[attr->is_back ? at : k];
             }
             k++;
-        } while (next_permutation(n, p));
+        } while (mx_next_permutation(n, p));
     }
 }
 

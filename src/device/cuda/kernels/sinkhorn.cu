@@ -191,24 +191,6 @@ typedef struct Permutations {
     int64_t rows, n, n_weights;
 } Permutations;
 
-/* The next one in lexicographic order; the last is followed by none. Source: Knuth, TAOCP 7.2.1.2,
- * algorithm L. */
-static bool next_permutation(int64_t n, uint8_t *p) {
-    int64_t i = n - 1, j = n - 1;
-    while (i > 0 && p[i - 1] > p[i]) i--;
-    if (i <= 0) return false;
-    while (p[j] < p[i - 1]) j--;
-    uint8_t kept = p[j];
-    p[j] = p[i - 1];
-    p[i - 1] = kept;
-    for (j = n - 1; i < j; i++, j--) {
-        kept = p[i];
-        p[i] = p[j];
-        p[j] = kept;
-    }
-    return true;
-}
-
 static MxShape weights_of(const MxKernelCall *call) {
     bool is_back = ((const MxPermutationsAttr *)call->attr)->is_back;
     return is_back ? call->out_type[0].shape : call->in_type[0].shape;
@@ -222,7 +204,7 @@ static bool permutations_prepare(MxDevice *device, MxKernelCall *call, MxError *
     for (int64_t i = 0; i < n; i++) p[i] = (uint8_t)i;
     do
         for (int64_t i = 0; i < n; i++) table[k * n + i] = p[i];
-    while (++k < n_weights && next_permutation(n, p));
+    while (++k < n_weights && mx_next_permutation(n, p));
     size_t bytes = (size_t)(n_weights * n);
     if (!gpu_runtime_alloc((Gpu *)device, bytes, &call->state, err)) return false;
     gpu_runtime_write(gpu_of(device), call->state, table, bytes);
