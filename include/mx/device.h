@@ -163,8 +163,7 @@ const char *mx_device_describe(const MxDevice *device);
 /* mx_device_arithmetic — what the bits of results depend on besides the number of threads: vector
  * width, matmul libraries with reasons. */
 const char *mx_device_arithmetic(const MxDevice *device);
-/* mx_device_memory — bytes of its own memory, whoever uses them; 0 = it uses the host's, or is not
- * here. */
+/* mx_device_memory — bytes of its own memory, whoever uses them; 0 = it uses the host's. */
 int64_t mx_device_memory(const MxDevice *device);
 /* mx_device_alloc — zeroed memory for buffers, 64-byte aligned; freed with the device's arena. The
  * CPU uses huge pages if the system has them, and touches all pages. Errors: not enough memory. */

@@ -69,8 +69,10 @@ static void note_remedies(MxArena *arena, const MxPlan *plan, int n_ranks, MxTex
     static const char *const policies[] = {"minimal", "full"};
     const MxConfig *c = plan->config;
     bool is_thriftier = !strcmp(c->remat, "none");
-    note_less(out, "async_checkpointing=false", plan->memory.saving * n_ranks);
-    note_less(out, "optimizer_memory_disk=DIR", plan->memory.optimizer * n_ranks);
+    if (!plan->memory.is_apart) {
+        note_less(out, "async_checkpointing=false", plan->memory.saving * n_ranks);
+        note_less(out, "optimizer_memory_disk=DIR", plan->memory.optimizer * n_ranks);
+    }
     for (int i = 0; i < MX_COUNT(policies); i++) {
         if (is_thriftier)
             note_less(out, mx_arena_printf(arena, "remat_policy=%s", policies[i]),
@@ -104,15 +106,16 @@ static Need tightest(MxArena *arena, const MxPlan *plan, int n_ranks) {
     if (n_threads <= 0) n_threads = sysconf(_SC_NPROCESSORS_ONLN);
     int64_t stacks = n_threads * STACK_BYTES;
     const char *shared = n_ranks == 1 ? "" : mx_arena_printf(arena, " for %d ranks here", n_ranks);
-    const Need on_gpu[] = {{plan->memory.limit, total, 1, ""}};
-    if (plan->program.device_memory) return on_gpu[0];
+    bool is_apart = plan->memory.is_apart;
+    int64_t here = is_apart ? plan->memory.saving + plan->memory.process : total; /* the host's */
     const Need needs[] = {
-        {limits.memory, (total + RESIDENT_BYTES) * n_ranks, n_ranks, shared},
-        {limits.addresses, total + plan->memory.disk + MAPPED_BYTES + stacks, 1, " of addresses"},
-        {limits.data, total + WRITABLE_BYTES + stacks, 1, " of addresses"},
+        {limits.memory, (here + RESIDENT_BYTES) * n_ranks, n_ranks, shared},
+        {limits.addresses, here + plan->memory.disk + MAPPED_BYTES + stacks, 1, " of addresses"},
+        {limits.data, here + WRITABLE_BYTES + stacks, 1, " of addresses"},
+        {plan->memory.limit, total, 1, ""}, /* the device's own, if it has any */
     };
     int most = 0;
-    for (int i = 1; i < MX_COUNT(needs); i++)
+    for (int i = 1; i < MX_COUNT(needs) - !is_apart; i++)
         if (share(&needs[i]) > share(&needs[most])) most = i;
     return needs[most];
 }
@@ -133,8 +136,8 @@ static bool judge(MxArena *arena, const MxPlan *plan, int n_ranks, MxError *err)
 /* Evaluation alone has no gradients, no moments and no copy to save. Its activations are fewer than
  * those of training, which stay. */
 static void leave_training_out(PlanMemory *memory) {
-    memory->total -= memory->gradients + memory->optimizer + memory->saving;
     memory->gradients = memory->optimizer = memory->saving = 0;
+    plan_add_up(memory);
 }
 
 bool mx_plan_fits(const MxConfig *config, bool only_evaluates, MxComm *comm, MxError *err) {

@@ -175,6 +175,8 @@ const char *plan_phase_name(PlanPhase phase);
 typedef struct PlanMemory {
     int64_t weights, gradients, optimizer, outer, reference, activations, casts, buffers, saving;
     int64_t process, total;
+    bool is_apart;       /* the device has memory of its own: `saving` and `process`, which are in
+                            the host's, are not in the total */
     int64_t disk;        /* in a file, not in the total */
     MxMemoryLimit limit; /* of this machine or a control group of it */
     bool is_exact;       /* nothing is estimated but the process itself: a run takes the mesh */
@@ -187,6 +189,8 @@ typedef struct PlanMemory {
 /* plan_count_memory — of the plan's program. plan_memory — and, if it is short, of other policies.
  */
 void plan_count_memory(MxArena *arena, MxPlan *plan);
+/* plan_add_up — fills in the total. */
+void plan_add_up(PlanMemory *memory);
 bool plan_memory(MxArena *arena, MxPlan *plan, MxError *err);
 
 /* ---- plan.c */

@@ -6,9 +6,9 @@
  * oneDNN on x86-64, 2 threads. */
 static const int64_t PROCESS_BYTES = (int64_t)32 << 20;
 
-static void add_up(PlanMemory *m) {
+void plan_add_up(PlanMemory *m) {
     m->total = m->weights + m->gradients + m->optimizer + m->outer + m->reference + m->activations +
-               m->casts + m->buffers + m->saving + m->process;
+               m->casts + m->buffers + (m->is_apart ? 0 : m->saving + m->process);
 }
 
 /* Policies that would need less, each with what it needs. */
@@ -83,8 +83,9 @@ void plan_count_memory(MxArena *arena, MxPlan *plan) {
                       .saving = saving_bytes(plan),
                       .process = PROCESS_BYTES,
                       .limit = memory_of(arena, plan),
+                      .is_apart = plan->program.device_memory > 0,
                       .is_exact = !plan->program.refusal};
-    add_up(m);
+    plan_add_up(m);
 }
 
 bool plan_memory(MxArena *arena, MxPlan *plan, MxError *err) {

@@ -82,7 +82,9 @@ static void print_memory(const MxPlan *plan, MxText *out) {
                     is_alone
                         ? "the copy of the state that is written in the background"
                         : "the copy of its share of the state, written in the background: about");
-    print_bytes(out, "process", m->process, "code and libraries: about");
+    print_bytes(out, "process", m->process,
+                m->is_apart ? "code and libraries, as saving in the host's memory: about"
+                            : "code and libraries: about");
     print_bytes(out, "total", m->total, "");
     if (m->disk)
         print_bytes(out, "on disk", m->disk,

@@ -61,6 +61,23 @@ START_TEST(backends_are_named) {
 }
 END_TEST
 
+/* Without the file, a driver or a GPU: an error, and a plan can do without the last two. */
+START_TEST(gpu_is_missed) {
+    MxDevice *device = NULL;
+    MxError err = {0};
+    ck_assert(!mx_device_open(&arena, &(MxDeviceConfig){.backend = "cuda"}, &device, &err));
+    ck_assert_int_eq(err.exit, MX_EXIT_CONFIG);
+    bool has_file = !strstr(err.text.data, "no mxtrain_cuda.so beside the program");
+    ck_assert_msg(!has_file || strstr(err.text.data, "no GPU of NVIDIA can be used"), "%s",
+                  err.text.data);
+    mx_error_release(&err);
+    if (!has_file) return;
+    MxDeviceConfig plans = {.backend = "cuda", .only_plans = true};
+    ck_assert(mx_device_open(&arena, &plans, &device, &err));
+    ck_assert_int_gt(mx_device_memory(device), 0);
+}
+END_TEST
+
 START_TEST(what_is_written_is_read) {
     enum { N = 100000 };
     MxDevice *device = opened(backend_names[_i]);
@@ -129,6 +146,7 @@ Suite *suite_backends(void) {
     TCase *t = tcase_create("backends");
     tcase_add_checked_fixture(t, NULL, tear_down);
     tcase_add_test(t, backends_are_named);
+    if (backends_here() < MX_COUNT(backend_names)) tcase_add_test(t, gpu_is_missed);
     tcase_add_loop_test(t, what_is_written_is_read, 0, backends_here());
     tcase_add_loop_test(t, memory_is_shared_or_out_of_reach, 0, MX_COUNT(apart));
     tcase_add_loop_test(t, kernels_work_on_it, 0, backends_here());

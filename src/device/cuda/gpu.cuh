@@ -33,7 +33,7 @@ typedef struct Gpu {
     MxDevice *cpu; /* runs the ops that have no kernel here, on copies of their arrays (host.cu) */
     GpuRuntime *runtime;
     int n_processors;     /* streaming multiprocessors */
-    int64_t memory;       /* bytes; 0 = it is not here */
+    int64_t memory;       /* bytes of its own; 0 = the host's */
     const char *name;     /* of the hardware */
     const char *products; /* who multiplies matrices */
     void *library;        /* of products: nvidia/cublas.cu */

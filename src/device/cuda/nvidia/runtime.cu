@@ -68,7 +68,8 @@ bool gpu_runtime_open(Gpu *gpu, MxError *err) {
     if (code != cudaSuccess && gpu->device.config.only_plans) {
         cudaGetLastError();
         gpu->n_processors = 132;
-        gpu->name = "a GPU that is not here";
+        gpu->memory = INT64_C(79) << 30;
+        gpu->name = "no GPU is here: an H100 of 80 GB is planned for";
         return true;
     }
     if (fails(code, MX_EXIT_CONFIG, "no GPU of NVIDIA can be used", err) || !open_card(gpu, n, err))
