@@ -40,8 +40,10 @@ LIBS.store  := $(shell pkg-config --libs hdf5-serial 2>/dev/null)
 LIBS.image  := -lpthread $(shell pkg-config --libs libpng libjpeg 2>/dev/null)
 LIBS.data   := -lpthread $(shell pkg-config --libs zlib libzstd libbrotlidec snappy 2>/dev/null)
 LIBS.serve  := -lpthread $(shell pkg-config --libs libmicrohttpd 2>/dev/null)
+# What programs and the kernels that they load must have in common: all that these kernels include.
+LOADED      := -DMX_LOADED=$(shell cat $(wildcard $(foreach r,base graph ops device,include/mx/$r*.h)) include/mx/ops.def | cksum | cut -d ' ' -f 1)u
 INCS.device := -I/usr/include/$(MULTIARCH)/openblas-openmp $(shell pkg-config --cflags ompi-c 2>/dev/null) \
-               -Isrc -DMX_OPENBLAS='"$(OPENBLAS)/libopenblas.so.0"'
+               -Isrc -DMX_OPENBLAS='"$(OPENBLAS)/libopenblas.so.0"' $(LOADED)
 INCS.store  := $(shell pkg-config --cflags hdf5-serial 2>/dev/null)
 
 # Only kernels run in parallel.  clang would bring its own OpenMP runtime beside oneDNN's, so under
@@ -149,7 +151,7 @@ $B/device/cpu/$1/%.o: src/device/cpu/kernels/%.c
 	@mkdir -p $$(@D)
 	$(CC) $(CPPFLAGS) $(INCS.device) -DCPU_LEVEL=$1 $(CFLAGS) $(OPT.device) $(FLAGS.$1) -c -o $$@ $$<
 endef
-GPU_CXXFLAGS := -std=c++20 -Iinclude -Isrc -D_GNU_SOURCE
+GPU_CXXFLAGS := -std=c++20 -Iinclude -Isrc -D_GNU_SOURCE $(LOADED)
 GPU_WARNINGS := -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas
 GPU_CXX.cuda   = $(NVCC) $(GPU_CXXFLAGS) -O3 -Xcompiler "-fPIC $(GPU_WARNINGS)" $(foreach g,$(GPUS),-gencode arch=compute_$g$(comma)code=sm_$g) -Werror all-warnings
 GPU_CXX.fibers = $(CXX) $(GPU_CXXFLAGS) -O2 -g -fPIC $(GPU_WARNINGS) -Werror -x c++

@@ -23,7 +23,7 @@ static void *open_library(MxArena *arena, const char *file, MxError *err) {
         if (!i || access(name, F_OK) == 0) why = mx_arena_strndup(arena, dlerror(), PATH_MAX);
     }
     mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
-            "no %s beside the program (%s); `make cuda` builds it where nvcc is", file, why);
+            "no %s beside the program (%s); docs/CUDA.md says how it is built", file, why);
     return NULL;
 }
 
@@ -33,8 +33,10 @@ static bool open_loaded(const MxBackend *own, MxArena *arena, const MxDeviceConf
     void *library = open_library(arena, file, err);
     if (!library) return false;
     const MxBackend *loaded = dlsym(library, "cuda_loaded");
-    if (!loaded)
-        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s has no kernels: %s", file, dlerror());
+    const uint32_t *headers = dlsym(library, "cuda_headers");
+    if (!loaded || !headers || *headers != MX_LOADED)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "%s is of another version than this program: build it again", file);
     MxBackend *backend = mx_new(arena, MxBackend);
     *backend = *loaded;
     backend->name = own->name;

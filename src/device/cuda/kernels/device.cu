@@ -93,8 +93,11 @@ static bool open(MxArena *arena, const MxDeviceConfig *config, MxDevice **out, M
     return true;
 }
 
-/* What load.c looks for: everything but the row's name, its machine and its `open`, which are its
- * own. */
+/* What load.c looks for: the sum of the headers that the program must have too; everything but the
+ * row's name, its machine and its `open`, which are its own. */
+extern "C" const uint32_t cuda_headers;
+const uint32_t cuda_headers = MX_LOADED;
+
 extern "C" const MxBackend cuda_loaded;
 const MxBackend cuda_loaded = {
     .name = nullptr,
