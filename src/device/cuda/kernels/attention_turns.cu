@@ -164,6 +164,28 @@ template <class S> __device__ __forceinline__ int warp_row() {
     return (int)threadIdx.x / GPU_WARP % 2 * S::HALF;
 }
 
+/* out [32, N] += a product over K: rows(x, k) gets the words of 32 rows, columns(y, k, n) those of
+ * 16 columns. */
+template <int K, int N, class A, class B>
+__device__ __forceinline__ void add_product(const A &rows, const B &columns,
+                                            float (&out)[2][N / 8][4]) {
+#pragma unroll
+    for (int k = 0; k < K; k += 16) {
+        uint32_t x[2][4];
+        rows(x, k);
+#pragma unroll
+        for (int n = 0; n < N; n += 16) {
+            uint32_t y[4];
+            columns(y, k, n);
+#pragma unroll
+            for (int m = 0; m < 2; m++) {
+                mma_bf16(out[m][n / 8], x[m], y);
+                mma_bf16(out[m][n / 8 + 1], x[m], y + 2);
+            }
+        }
+    }
+}
+
 /* s [32 keys, HALF] += keys times rows. */
 template <class S>
 __device__ __forceinline__ void multiply(const MxBf16 *keys, const MxBf16 *rows,
@@ -172,22 +194,12 @@ __device__ __forceinline__ void multiply(const MxBf16 *keys, const MxBf16 *rows,
     const MxBf16 *left = keys + (warp_key() + lane % 16) * S::PITCH + lane / 16 * 8;
     const MxBf16 *right =
         rows + (warp_row<S>() + lane % 8 + lane / 16 * 8) * S::PITCH + lane / 8 % 2 * 8;
-#pragma unroll
-    for (int k = 0; k < S::WIDTH; k += 16) {
-        uint32_t x[2][4];
-        mma_load(x[0], left + k);
-        mma_load(x[1], left + 16 * S::PITCH + k);
-#pragma unroll
-        for (int n = 0; n < S::HALF; n += 16) {
-            uint32_t y[4];
-            mma_load(y, right + n * S::PITCH + k);
-#pragma unroll
-            for (int m = 0; m < 2; m++) {
-                mma_bf16(s[m][n / 8], x[m], y);
-                mma_bf16(s[m][n / 8 + 1], x[m], y + 2);
-            }
-        }
-    }
+    add_product<S::WIDTH, S::HALF>(
+        [&](uint32_t(*x)[4], int k) {
+            mma_load(x[0], left + k);
+            mma_load(x[1], left + 16 * S::PITCH + k);
+        },
+        [&](uint32_t *y, int k, int n) { mma_load(y, right + n * S::PITCH + k); }, s);
 }
 
 /* out [32 keys, OUT] += scores [32 keys, ROWS] times columns of rows. */
@@ -198,22 +210,12 @@ __device__ __forceinline__ void sum_up(const MxBf16 *scores, const MxBf16 *rows,
     const MxBf16 *left = scores + (warp_key() + lane % 16) * S::ROW_PITCH + lane / 16 * 8;
     const MxBf16 *right =
         rows + lane % 16 * S::PITCH + lane / 16 * 8 + (int)threadIdx.x / GPU_WARP % 2 * S::OUT;
-#pragma unroll
-    for (int k = 0; k < S::ROWS; k += 16) {
-        uint32_t x[2][4];
-        mma_load(x[0], left + k);
-        mma_load(x[1], left + 16 * S::ROW_PITCH + k);
-#pragma unroll
-        for (int n = 0; n < S::OUT; n += 16) {
-            uint32_t y[4];
-            mma_load_turned(y, right + k * S::PITCH + n);
-#pragma unroll
-            for (int m = 0; m < 2; m++) {
-                mma_bf16(out[m][n / 8], x[m], y);
-                mma_bf16(out[m][n / 8 + 1], x[m], y + 2);
-            }
-        }
-    }
+    add_product<S::ROWS, S::OUT>(
+        [&](uint32_t(*x)[4], int k) {
+            mma_load(x[0], left + k);
+            mma_load(x[1], left + 16 * S::ROW_PITCH + k);
+        },
+        [&](uint32_t *y, int k, int n) { mma_load_turned(y, right + k * S::PITCH + n); }, out);
 }
 
 /* Whether a query sees a key that is within its range. */
@@ -327,22 +329,12 @@ __device__ __forceinline__ void give(const Turns &t, const MxBf16 *own, const Mx
                          warp % 2 * (S::ROWS / 2);
     const MxBf16 *right = own + lane % 16 * S::PITCH + lane / 16 * 8 + warp / 2 * S::COLUMNS;
     float out[2][S::COLUMNS / 8][4] = {};
-#pragma unroll
-    for (int k = 0; k < S::KEYS; k += 16) {
-        uint32_t x[2][4];
-        mma_load_turned(x[0], left + k * S::ROW_PITCH);
-        mma_load_turned(x[1], left + k * S::ROW_PITCH + 16);
-#pragma unroll
-        for (int n = 0; n < S::COLUMNS; n += 16) {
-            uint32_t y[4];
-            mma_load_turned(y, right + k * S::PITCH + n);
-#pragma unroll
-            for (int m = 0; m < 2; m++) {
-                mma_bf16(out[m][n / 8], x[m], y);
-                mma_bf16(out[m][n / 8 + 1], x[m], y + 2);
-            }
-        }
-    }
+    add_product<S::KEYS, S::COLUMNS>(
+        [&](uint32_t(*x)[4], int k) {
+            mma_load_turned(x[0], left + k * S::ROW_PITCH);
+            mma_load_turned(x[1], left + k * S::ROW_PITCH + 16);
+        },
+        [&](uint32_t *y, int k, int n) { mma_load_turned(y, right + k * S::PITCH + n); }, out);
     float4 *to = t.sums + tile * S::QUADS * S::THREADS + threadIdx.x;
 #pragma unroll
     for (int i = 0; i < S::QUADS; i++) {

@@ -6,9 +6,6 @@ namespace gpu_elementwise {
 
 /* ---- copy, cast, add, scale */
 
-struct Copy : GpuEach {
-    __device__ void operator()(const float *in, float *out) const { out[0] = in[0]; }
-};
 struct Add : GpuEach {
     __device__ void operator()(const float *in, float *out) const { out[0] = in[0] + in[1]; }
 };
@@ -20,7 +17,7 @@ struct Scale : GpuEach {
 };
 
 static void copy_run(const MxDevice *device, const MxKernelCall *call) {
-    gpu_map<1, 1>(device, call, Copy());
+    gpu_map<1, 1>(device, call, GpuCopy());
 }
 GPU_KERNEL(copy, .run = copy_run);
 GPU_KERNEL(cast, .run = copy_run);
@@ -126,7 +123,7 @@ GPU_KERNEL(spike, .run = spike_run);
 __global__ void __launch_bounds__(GPU_BLOCK)
     select_kernel(GpuMap map, GpuArray x, GpuArray y, const float *flag) {
     map.in[0] = *flag == 0 ? x : y;
-    if (map.in[0].data != map.out[0].data) gpu_map_tile<1, 1>(map, Copy(), blockIdx.x);
+    if (map.in[0].data != map.out[0].data) gpu_map_tile<1, 1>(map, GpuCopy(), blockIdx.x);
 }
 
 static void select_run(const MxDevice *device, const MxKernelCall *call) {

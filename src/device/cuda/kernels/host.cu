@@ -1,7 +1,5 @@
 /* host.cu — ops that a GPU leaves to the host: the CPU's kernels run on copies of their arrays.
- * Exchanges between ranks are among them, and what is too rare or too small to be worth a kernel.
- */
-#include "device/cuda/gpu.cuh"
+ * They are the exchanges between ranks; kernels of a few other ops call it for what ranks share. */
 #include "device/cuda/gpu.cuh"
 extern "C" {
 #include "device/cpu/cpu.h"

@@ -36,6 +36,16 @@ static void launch_rows(const MxDevice *device, void (*kernel)(P...), const Rows
     gpu_launch(device, kernel, gpu_blocks(r.rows, BLOCK / Fit::THREADS), BLOCK, 0, r);
 }
 
+/* run_rows — a kernel of one or two arrays and no ids; kernel_of: that of a number of threads. */
+template <class F>
+static void run_rows(const MxDevice *device, const MxKernelCall *call, const F &kernel_of) {
+    Rows r = rows_of(call);
+    if (call->n_in > 1) r.b = (const float *)call->in[1];
+    for_rows(r.n, [&](auto fit) {
+        if (r.out) launch_rows<decltype(fit)>(device, kernel_of(fit), r);
+    });
+}
+
 /* Elements of a thread: i from rows_lane on, every THREADS-th. A thread without a row has none. */
 template <class Fit> __device__ static inline int64_t elements_of(const Rows &r, int64_t row) {
     return row < r.rows ? r.n : 0;
@@ -56,11 +66,7 @@ template <class Fit> __global__ void __launch_bounds__(GPU_BLOCK) softmax_rows(R
 }
 
 static void softmax_run(const MxDevice *device, const MxKernelCall *call) {
-    Rows r = rows_of(call);
-    for_rows(r.n, [&](auto f) {
-        using Fit = decltype(f);
-        if (r.out) launch_rows<Fit>(device, softmax_rows<Fit>, r);
-    });
+    run_rows(device, call, [](auto fit) { return softmax_rows<decltype(fit)>; });
 }
 
 GPU_KERNEL(softmax, .run = softmax_run);
@@ -76,12 +82,7 @@ template <class Fit> __global__ void __launch_bounds__(GPU_BLOCK) softmax_grad_r
 }
 
 static void softmax_grad_run(const MxDevice *device, const MxKernelCall *call) {
-    Rows r = rows_of(call);
-    r.b = (const float *)call->in[1];
-    for_rows(r.n, [&](auto f) {
-        using Fit = decltype(f);
-        if (r.out) launch_rows<Fit>(device, softmax_grad_rows<Fit>, r);
-    });
+    run_rows(device, call, [](auto fit) { return softmax_grad_rows<decltype(fit)>; });
 }
 
 GPU_KERNEL(softmax_grad, .run = softmax_grad_run);
@@ -106,11 +107,7 @@ template <class Fit> __global__ void __launch_bounds__(GPU_BLOCK) share_rows(Row
 }
 
 static void share_run(const MxDevice *device, const MxKernelCall *call) {
-    Rows r = rows_of(call);
-    for_rows(r.n, [&](auto f) {
-        using Fit = decltype(f);
-        if (r.out) launch_rows<Fit>(device, share_rows<Fit>, r);
-    });
+    run_rows(device, call, [](auto fit) { return share_rows<decltype(fit)>; });
 }
 
 GPU_KERNEL(share, .run = share_run);
@@ -127,12 +124,7 @@ template <class Fit> __global__ void __launch_bounds__(GPU_BLOCK) share_grad_row
 }
 
 static void share_grad_run(const MxDevice *device, const MxKernelCall *call) {
-    Rows r = rows_of(call);
-    r.b = (const float *)call->in[1];
-    for_rows(r.n, [&](auto f) {
-        using Fit = decltype(f);
-        if (r.out) launch_rows<Fit>(device, share_grad_rows<Fit>, r);
-    });
+    run_rows(device, call, [](auto fit) { return share_grad_rows<decltype(fit)>; });
 }
 
 GPU_KERNEL(share_grad, .run = share_grad_run);

@@ -182,10 +182,6 @@ static void clear(const MxDevice *device, const GpuProductSpec *s, void *c) {
                          (size_t)(s->batch * s->m * s->n) * mx_dtype_bytes(s->out));
 }
 
-struct Narrow : GpuEach {
-    __device__ void operator()(const float *in, float *out) const { out[0] = in[0]; }
-};
-
 /* From the dense floats in scratch. */
 static void narrow(const MxDevice *device, const GpuProductSpec *s, const float *from, void *c) {
     MX_ASSERT(s->ldc == s->n && s->step_c == s->m * s->n);
@@ -194,7 +190,7 @@ static void narrow(const MxDevice *device, const GpuProductSpec *s, const float 
     map.out[0] = GpuArray{c, MX_BF16};
     map.n = map.period = s->batch * s->m * s->n;
     map.accumulate = s->accumulate;
-    gpu_map_arrays<1, 1>(device, map, Narrow());
+    gpu_map_arrays<1, 1>(device, map, GpuCopy());
 }
 
 void gpu_product_run(const MxDevice *device, const GpuProduct *p, const void *a, const void *b,
