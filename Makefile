@@ -290,15 +290,15 @@ $(foreach n,$(RANKS),$(eval SUITE.mpi-$n := $(MPIRUN) -n $n $B/test_mpi))
 $(foreach f,$(FUZZERS),$(eval SUITE.replay-$f := $B/fuzz_$f tests/fuzz/corpus/$f))
 # In double quotes: a command stands in single ones below.
 SUITE.guarded-run := MX_BACKEND=guarded $B/test_run
-guarded_train  = MX_BACKEND=guarded CK_RUN_SUITE="$1" MX_BIN=$B/mxtrain $B/test_train
-SUITE.guarded-golden := $(call guarded_train,golden)
-SUITE.guarded-preference := $(call guarded_train,post-training)
-SUITE.guarded-checkpoints := $(call guarded_train,checkpoints)
+train_on       = MX_BACKEND=$1 CK_RUN_SUITE="$2" MX_BIN=$B/mxtrain $B/test_train
+SUITE.guarded-golden := $(call train_on,guarded,golden)
+SUITE.guarded-preference := $(call train_on,guarded,post-training)
+SUITE.guarded-checkpoints := $(call train_on,guarded,checkpoints)
 SUITE.guarded-ranks := MX_BACKEND=guarded CK_RUN_SUITE=mpi/checkpoints $(MPIRUN) -n 2 $B/test_mpi
 SUITE.fibers-kernels := CK_TIMEOUT_MULTIPLIER=6 MX_BACKEND=fibers CK_RUN_SUITE=kernels $B/test_device
 # Of some minutes: only if it is asked for.
 SUITE.fibers-run := MX_BACKEND=fibers $B/test_run
-SUITE.fibers-golden := CK_TIMEOUT_MULTIPLIER=6 MX_BACKEND=fibers CK_RUN_SUITE=golden MX_BIN=$B/mxtrain $B/test_train
+SUITE.fibers-golden := CK_TIMEOUT_MULTIPLIER=6 $(call train_on,fibers,golden)
 suite         = $(or $(SUITE.$1),MX_BIN=$B/mxtrain $B/test_$1)
 check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 for one
 	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)'; exit 1)

@@ -6,9 +6,9 @@
  * Prints a line for each: tokens a second (the fastest of some rounds, as others may use the
  * machine), the least processor time of a token, and for tokens one by one the bytes of weights
  * that each reads, a second, beside bench_reading and bench_bandwidth in the same run; with
- * hardware=gpu, which these do not measure, without them and without evaluation. Weights are drawn;
- * the dtype of weights is that of the config, kernels of layers are kept as the fifth word says.
- * per_device_batch_size sequences are generated together.
+ * hardware=gpu (mxtrain_cuda.so must be beside it) without these and without evaluation. Weights
+ * are drawn; the dtype of weights is that of the config, kernels of layers are kept as the fifth
+ * word says. per_device_batch_size sequences are generated together.
  */
 #include "common.h"
 

@@ -120,6 +120,19 @@ def seconds_of(device, work):
     return start.elapsed_time(end) / 1e3
 
 
+def time_steps(device, s, step, loss_of):
+    """Seconds of each step, the first by the clock, with all that is prepared in it; their median after the warm-up; and
+    the most GiB in use. Prints a line for each."""
+    seconds = []
+    for i in range(1 + s.warm_up + s.steps):
+        start = time.perf_counter()
+        taken = seconds_of(device, step)
+        seconds.append(time.perf_counter() - start if i == 0 else taken)
+        print(f"completed step: {i}, seconds: {seconds[-1]:.4f}, loss: {loss_of():.3f}", flush=True)
+    peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
+    return seconds, statistics.median(seconds[1 + s.warm_up:]), peak
+
+
 def flash(device):
     if device.type != "cuda":
         return contextlib.nullcontext()
@@ -167,14 +180,7 @@ def main():
     print(f"torch {torch.__version__} on {name}: {parameters} parameters, {tflops_a_step(s):.2f} TFLOP a step, "
           f"{s.batch} x {s.length} tokens, {'eager' if s.eager else 'layers compiled' if s.regional else 'compiled'}"
           f"{', with checkpoints' if s.checkpoint else ''}", flush=True)
-    seconds = []
-    for i in range(1 + s.warm_up + s.steps):
-        start = time.perf_counter()
-        taken = seconds_of(device, step)
-        seconds.append(time.perf_counter() - start if i == 0 else taken)
-        print(f"completed step: {i}, seconds: {seconds[-1]:.4f}, loss: {loss.item():.3f}", flush=True)
-    timed = statistics.median(seconds[1 + s.warm_up:])
-    peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
+    seconds, timed, peak = time_steps(device, s, step, lambda: loss.item())
     rate = tflops_a_step(s) / timed
     told = {"median_s": timed, "seconds": seconds, "first_step_s": seconds[0], "tokens": s.batch * s.length,
             "tokens_per_s": s.batch * s.length / timed, "tflops_per_step": tflops_a_step(s), "tflops_per_s": rate,

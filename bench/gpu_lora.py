@@ -18,7 +18,6 @@ have not. Needs torch, transformers and peft; runs on a CPU, too, to be tried ou
 import argparse
 import json
 import math
-import statistics
 import sys
 import time
 
@@ -84,14 +83,7 @@ def main():
     print(f"torch {torch.__version__} on {name}: {count(model.parameters())} parameters, {count(adapters)} of them adapters in "
           f"{adapters[0].dtype}, {s.batch} x {s.length} tokens, {'layers compiled' if s.compile else 'eager'}"
           f"{', with checkpoints' if s.checkpoint else ''}, made in {time.perf_counter() - start:.1f} s", flush=True)
-    seconds = []
-    for i in range(1 + s.warm_up + s.steps):
-        start = time.perf_counter()
-        taken = gpu.seconds_of(device, step)
-        seconds.append(time.perf_counter() - start if i == 0 else taken)
-        print(f"completed step: {i}, seconds: {seconds[-1]:.4f}, loss: {loss.item():.3f}", flush=True)
-    timed = statistics.median(seconds[1 + s.warm_up:])
-    peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
+    seconds, timed, peak = gpu.time_steps(device, s, step, lambda: loss.item())
     told = {"median_s": timed, "seconds": seconds, "first_step_s": seconds[0], "tokens": s.batch * s.length,
             "tokens_per_s": s.batch * s.length / timed, "tflops_per_step": gpu.tflops_a_step(s), "peak_gib": peak,
             "adapters": count(adapters), "loss": loss.item()}

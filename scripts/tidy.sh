@@ -133,7 +133,7 @@ BEGIN { n = split(listed_names, name); for (i = 1; i <= n; i++) listed[name[i]] 
     for (; match(text, /[a-z_][A-Za-z0-9_]*/); text = substr(text, RSTART + RLENGTH)) {
         name_here = substr(text, RSTART, RLENGTH)
         if (!is_outside || substr(text, RSTART + RLENGTH, 1) != "(") used[name_here] = 1
-        else if (FILENAME ~ /\.h$/ && !(name_here in at)) at[name_here] = FILENAME ":" FNR
+        else if (FILENAME ~ /\.(h|cuh)$/ && !(name_here in at)) at[name_here] = FILENAME ":" FNR
     }
 }
 END {
