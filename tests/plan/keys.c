@@ -489,6 +489,7 @@ START_TEST(every_value_is_taken_somewhere) {
                                     MX_KEY_use_grpo,           /* wants a column of rewards */
                                     MX_KEY_use_multimodal,     /* tests/train/test_images.c */
                                     MX_KEY_use_kto,            /* one of labels */
+                                    MX_KEY_hardware, /* wants a file that make cuda builds */
                                     MX_KEY_dcn_sequence_parallelism,
                                     MX_KEY_ici_sequence_parallelism};
     MxConfig *base[MX_COUNT(modes)], *config;

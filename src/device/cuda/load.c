@@ -20,7 +20,7 @@ static void *open_library(MxArena *arena, const char *file, MxError *err) {
         const char *name = mx_arena_printf(arena, "%s/%s%s", folder, folders[i], file);
         void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
         if (library) return library;
-        if (!i || access(name, F_OK) == 0) why = mx_arena_strndup(arena, dlerror(), PATH_MAX);
+        if (!i || access(name, F_OK) == 0) why = mx_arena_strdup(arena, dlerror());
     }
     mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
             "no %s beside the program (%s); docs/CUDA.md says how it is built", file, why);
