@@ -219,10 +219,10 @@ demo-%:  ## the same with configs/recipes/%.yml
 	@$(MAKE) -s -j$(shell nproc) all
 	$B/mxtrain configs/recipes/$*.yml run_name=demo-$*
 
-test:  ## the same set-up, then all tests
+test:  ## the same set-up, then the tests of all rooms and programs, on one and two ranks
 	@$(MAKE) -s deps
 	@$(MAKE) -s -j$(shell nproc) tests
-	@$(MAKE) -s check
+	@$(MAKE) -s check SUITES='$(QUICK)' && echo 'make check-longer runs the other suites: $(LONGER)'
 
 # Debian packages; nothing is fetched when all are there.
 PACKAGES := gcc g++ libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-dev libhdf5-dev \
@@ -271,6 +271,9 @@ FIBERS       := $(if $(SAN),,kernels golden)
 ANY_ORDER    := $(RANKS:%=mpi-%) ranks cluster fault cli decode reply tasks meta serving finetune docs images manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%) $(FIBERS:%=fibers-%)
 LONGEST      := $(filter fibers-kernels mpi-8 mpi-4 ranks cluster fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
+# What runs the same on more ranks, machines and backends, and campaigns.
+LONGER       := $(filter mpi-4 mpi-8 ranks cluster fault guarded-% fibers-%,$(SUITES))
+QUICK        := $(filter-out $(LONGER),$(SUITES))
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
 SUITE.decode := tests/cli/decode.sh $B/mxdecode
 SUITE.manual := tests/cli/manual.sh $(TOOLS:%=$B/%)
@@ -303,6 +306,8 @@ suite         = $(or $(SUITE.$1),MX_BIN=$B/mxtrain $B/test_$1)
 check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 for one
 	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)'; exit 1)
 	@tests/check.sh $B/check $(or $(JOBS),$(shell nproc)) $(foreach s,$(SUITES),'$s: $(call suite,$s)')
+check-longer: tests  ## run the suites that make test leaves out: more ranks, machines and backends, campaigns
+	@$(MAKE) -s check SUITES='$(LONGER)'
 check-%: tests ; $(call suite,$*)
 check-levels: $B/mxtrain $B/mxtrain_fibers.so $B/test_device $B/test_run $B/test_train  ## test kernels, programs and training at every processor level below the machine's
 	@tests/levels.sh $B $(or $(JOBS),$(shell nproc))

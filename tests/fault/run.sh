@@ -2,7 +2,7 @@
 # run.sh FOLDER [short|long [TEST...]] — what crashes, power losses, full disks, failing calls and
 # damage do to the checkpoints of a run, seen from outside.  After each, the same command must end with
 # the state of an undisturbed run, bit by bit, or say what is damaged (exit 65).  The short form is for
-# make test; the long one takes about an hour and a half.  TEST chooses: kills, failpoints, power, calls,
+# make check; the long one takes about an hour and a half.  TEST chooses: kills, failpoints, power, calls,
 # storage, full_disk, memory, unreadable, damage, ranks.  FOLDER is where everything was built; its path is
 # absolute.  Run from the top folder.
 set -u

@@ -1,7 +1,7 @@
 #!/bin/sh
 # run.sh BINARY COMPARE [long] — runs of several ranks seen from outside: ranks that are killed or
 # hang, signals, logs of every rank, log-probabilities made by one mesh for another.  COMPARE is
-# mxcompare.  The short form is for make test; the long one kills at 20 moments.  Run from the top
+# mxcompare.  The short form is for make check; the long one kills at 20 moments.  Run from the top
 # folder.
 set -u
 binary=$1 compare=$2 form=${3:-short}
