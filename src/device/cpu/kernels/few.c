@@ -57,15 +57,49 @@ static const void *element(const Few *p, int64_t row, int64_t column) {
 
 /* ---- B as it is: its rows, times an element of A each, add up */
 
-/* Eight rows of B, `step` elements apart. */
-static void add_bf16(int64_t n, const float *a, const MxBf16 *b, int64_t step, float *sum) {
-    const MxBf16 *b1 = b + step, *b2 = b1 + step, *b3 = b2 + step, *b4 = b3 + step;
-    const MxBf16 *b5 = b4 + step, *b6 = b5 + step, *b7 = b6 + step;
+/* Two elements that follow one another; the first has the lower half. */
+typedef uint32_t Pair __attribute__((may_alias, aligned(2)));
+
+static inline float first_of(Pair x) {
+    return vec_from_bits(x << 16);
+}
+
+static inline float second_of(Pair x) {
+    return vec_from_bits(x & 0xffff0000u);
+}
+
+/* Eight rows of B, `step` elements apart. The sums of the first elements of pairs stand before
+ * those of the second ones: so nothing moves between lanes, and one instruction widens a vector of
+ * either kind. The last of an odd number stands behind. */
+static void add_pairs(int64_t n, const float *a, const MxBf16 *b, int64_t step, float *sum) {
+    const Pair *b0 = (const Pair *)b, *b1 = (const Pair *)(b + step),
+               *b2 = (const Pair *)(b + 2 * step), *b3 = (const Pair *)(b + 3 * step),
+               *b4 = (const Pair *)(b + 4 * step), *b5 = (const Pair *)(b + 5 * step),
+               *b6 = (const Pair *)(b + 6 * step), *b7 = (const Pair *)(b + 7 * step);
+    const float a0 = a[0], a1 = a[1], a2 = a[2], a3 = a[3];
+    const float a4 = a[4], a5 = a[5], a6 = a[6], a7 = a[7];
+    float *first = sum, *second = sum + n / 2;
 #pragma omp simd
-    for (int64_t j = 0; j < n; j++)
-        sum[j] = sum[j] + a[0] * widened(b[j]) + a[1] * widened(b1[j]) + a[2] * widened(b2[j]) +
-                 a[3] * widened(b3[j]) + a[4] * widened(b4[j]) + a[5] * widened(b5[j]) +
-                 a[6] * widened(b6[j]) + a[7] * widened(b7[j]);
+    for (int64_t j = 0; j < n / 2; j++) {
+        first[j] = first[j] + a0 * first_of(b0[j]) + a1 * first_of(b1[j]) + a2 * first_of(b2[j]) +
+                   a3 * first_of(b3[j]) + a4 * first_of(b4[j]) + a5 * first_of(b5[j]) +
+                   a6 * first_of(b6[j]) + a7 * first_of(b7[j]);
+        second[j] = second[j] + a0 * second_of(b0[j]) + a1 * second_of(b1[j]) +
+                    a2 * second_of(b2[j]) + a3 * second_of(b3[j]) + a4 * second_of(b4[j]) +
+                    a5 * second_of(b5[j]) + a6 * second_of(b6[j]) + a7 * second_of(b7[j]);
+    }
+    for (int64_t r = 0; n % 2 && r < ROWS; r++)
+        sum[n - 1] += a[r] * vec_from_bits((uint32_t)b[r * step + n - 1] << 16);
+}
+
+/* Sums of pairs in the order of columns. */
+static void order_pairs(int64_t n, float *sum) {
+    float pairs[STRIP];
+    memcpy(pairs, sum, (size_t)n * sizeof *sum);
+    for (int64_t j = 0; j < n / 2; j++) {
+        sum[2 * j] = pairs[j];
+        sum[2 * j + 1] = pairs[n / 2 + j];
+    }
 }
 
 static void add_floats(int64_t n, const float *a, const float *b, int64_t step, float *sum) {
@@ -111,20 +145,29 @@ static void add_float_rows(const Few *p, int64_t row, int64_t column, int64_t n,
         add_floats(n, p->a + i * p->a_step + row, b, p->spec->ldb, sums + i * p->columns);
 }
 
+static void add_paired_rows(const Few *p, int64_t row, int64_t column, int64_t n, float *sums) {
+    const MxBf16 *b = element(p, row, column);
+    for (int64_t i = 0; i < p->spec->m; i++)
+        add_pairs(n, p->a + i * p->a_step + row, b, p->spec->ldb, sums + i * p->columns);
+}
+
 /* Where bf16 serves several rows of A it is converted once. */
 static void add_bf16_rows(const Few *p, int64_t row, int64_t column, int64_t n, float *sums) {
     const CpuMatmulSpec *s = p->spec;
-    const float *a = p->a + row;
     const MxBf16 *b = element(p, row, column);
     float space[ROWS * STRIP];
-    if (s->m <= 2) {
-        for (int64_t i = 0; i < s->m; i++)
-            add_bf16(n, a + i * p->a_step, b, s->ldb, sums + i * p->columns);
-        return;
-    }
     for (int64_t r = 0; r < ROWS; r++) cpu_widen(b + r * s->ldb, n, space + r * n);
     for (int64_t i = 0; i < s->m; i++)
-        add_floats(n, a + i * p->a_step, space, n, sums + i * p->columns);
+        add_floats(n, p->a + i * p->a_step + row, space, n, sums + i * p->columns);
+}
+
+/* How ROWS rows are added. */
+typedef void AddRows(const Few *p, int64_t row, int64_t column, int64_t n, float *sums);
+
+static AddRows *adder_of(const Few *p) {
+    if (p->rows) return add_read_rows;
+    if (p->spec->in == MX_F32) return add_float_rows;
+    return p->spec->m <= 2 ? add_paired_rows : add_bf16_rows;
 }
 
 /* One of the rows that are left over. */
@@ -142,20 +185,22 @@ static void add_row(const Few *p, int64_t row, int64_t column, int64_t n, float 
 static void sum_columns(const Few *p, int64_t column, int64_t n) {
     const CpuMatmulSpec *s = p->spec;
     float sums[SUMS];
-    void (*const add)(const Few *, int64_t, int64_t, int64_t, float *) = p->rows ? add_read_rows
-                                                                         : s->in == MX_F32
-                                                                             ? add_float_rows
-                                                                             : add_bf16_rows;
+    AddRows *add = adder_of(p);
+    int64_t k = 0;
     for (int64_t i = 0; i < s->m; i++) memset(sums + i * p->columns, 0, (size_t)n * sizeof *sums);
-    for (int64_t k = 0; k < AHEAD; k += ROWS) fetch_rows(p, k, column, n);
-    for (int64_t k = 0, rows; k < s->k; k += rows) {
-        rows = k + ROWS <= s->k ? ROWS : 1;
+    for (int64_t r = 0; r < AHEAD; r += ROWS) fetch_rows(p, r, column, n);
+    for (; k + ROWS <= s->k; k += ROWS)
         for (int64_t at = 0; at < n; at += STRIP) {
             int64_t some = cpu_min(STRIP, n - at);
-            if (rows == ROWS) fetch_rows(p, k + AHEAD, column + at, some);
-            (rows == ROWS ? add : add_row)(p, k, column + at, some, sums + at);
+            fetch_rows(p, k + AHEAD, column + at, some);
+            add(p, k, column + at, some, sums + at);
         }
-    }
+    for (int64_t i = 0; add == add_paired_rows && i < s->m; i++)
+        for (int64_t at = 0; at < n; at += STRIP)
+            order_pairs(cpu_min(STRIP, n - at), sums + i * p->columns + at);
+    for (; k < s->k; k++)
+        for (int64_t at = 0; at < n; at += STRIP)
+            add_row(p, k, column + at, cpu_min(STRIP, n - at), sums + at);
     for (int64_t i = 0; i < s->m; i++) store(p, i, column, n, sums + i * p->columns);
 }
 
