@@ -272,7 +272,7 @@ ANY_ORDER    := $(RANKS:%=mpi-%) ranks cluster fault cli decode reply tasks meta
 LONGEST      := $(filter fibers-kernels mpi-8 mpi-4 ranks cluster fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 # What runs the same on more ranks, machines and backends, and campaigns.
-LONGER       := $(filter mpi-4 mpi-8 ranks cluster fault guarded-% fibers-%,$(SUITES))
+LONGER       := $(filter-out mpi-1 mpi-2,$(filter mpi-% ranks cluster fault guarded-% fibers-%,$(SUITES)))
 QUICK        := $(filter-out $(LONGER),$(SUITES))
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
 SUITE.decode := tests/cli/decode.sh $B/mxdecode
@@ -306,7 +306,7 @@ suite         = $(or $(SUITE.$1),MX_BIN=$B/mxtrain $B/test_$1)
 check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 for one
 	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)'; exit 1)
 	@tests/check.sh $B/check $(or $(JOBS),$(shell nproc)) $(foreach s,$(SUITES),'$s: $(call suite,$s)')
-check-longer: tests  ## run the suites that make test leaves out: more ranks, machines and backends, campaigns
+check-longer:  ## run the suites that make test leaves out: more ranks, machines and backends, campaigns
 	@$(MAKE) -s check SUITES='$(LONGER)'
 check-%: tests ; $(call suite,$*)
 check-levels: $B/mxtrain $B/mxtrain_fibers.so $B/test_device $B/test_run $B/test_train  ## test kernels, programs and training at every processor level below the machine's

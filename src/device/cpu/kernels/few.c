@@ -88,8 +88,7 @@ static void add_pairs(int64_t n, const float *a, const MxBf16 *b, int64_t step, 
                     a2 * second_of(b2[j]) + a3 * second_of(b3[j]) + a4 * second_of(b4[j]) +
                     a5 * second_of(b5[j]) + a6 * second_of(b6[j]) + a7 * second_of(b7[j]);
     }
-    for (int64_t r = 0; n % 2 && r < ROWS; r++)
-        sum[n - 1] += a[r] * vec_from_bits((uint32_t)b[r * step + n - 1] << 16);
+    for (int64_t r = 0; n % 2 && r < ROWS; r++) sum[n - 1] += a[r] * widened(b[r * step + n - 1]);
 }
 
 /* Sums of pairs in the order of columns. */
@@ -164,10 +163,21 @@ static void add_bf16_rows(const Few *p, int64_t row, int64_t column, int64_t n, 
 /* How ROWS rows are added. */
 typedef void AddRows(const Few *p, int64_t row, int64_t column, int64_t n, float *sums);
 
+static bool is_paired(const Few *p) {
+    return !p->rows && p->spec->in == MX_BF16 && p->spec->m <= 2;
+}
+
 static AddRows *adder_of(const Few *p) {
     if (p->rows) return add_read_rows;
     if (p->spec->in == MX_F32) return add_float_rows;
-    return p->spec->m <= 2 ? add_paired_rows : add_bf16_rows;
+    return is_paired(p) ? add_paired_rows : add_bf16_rows;
+}
+
+/* What add_paired_rows made of n columns. */
+static void order_sums(const Few *p, int64_t n, float *sums) {
+    for (int64_t i = 0; i < p->spec->m; i++)
+        for (int64_t at = 0; at < n; at += STRIP)
+            order_pairs(cpu_min(STRIP, n - at), sums + i * p->columns + at);
 }
 
 /* One of the rows that are left over. */
@@ -195,9 +205,7 @@ static void sum_columns(const Few *p, int64_t column, int64_t n) {
             fetch_rows(p, k + AHEAD, column + at, some);
             add(p, k, column + at, some, sums + at);
         }
-    for (int64_t i = 0; add == add_paired_rows && i < s->m; i++)
-        for (int64_t at = 0; at < n; at += STRIP)
-            order_pairs(cpu_min(STRIP, n - at), sums + i * p->columns + at);
+    if (is_paired(p)) order_sums(p, n, sums);
     for (; k < s->k; k++)
         for (int64_t at = 0; at < n; at += STRIP)
             add_row(p, k, column + at, cpu_min(STRIP, n - at), sums + at);
