@@ -64,7 +64,7 @@ typedef struct MxVjp {
  * cuts every dim that belongs to it, and each rank runs the op on its parts. An output without a
  * dim of a cut factor is then a *partial* value: the op's result is the sum over the ranks. A dim
  * without a factor (MX_WHOLE) cannot be cut. Test: tests/mpi, every op on many meshes. */
-enum { MX_WHOLE = -1, MX_MAX_FACTORS = 12, MX_MAX_CUT_IN = 8 };
+enum { MX_WHOLE = -1, MX_MAX_FACTORS = 12, MX_MAX_CUT_IN = 9 };
 
 typedef struct MxFactors {
     const MxType *in, *out; /* global */

@@ -43,6 +43,10 @@ MxValue mx_reshape(MxTrace *t, MxValue x, MxShape shape);
 /* mx_detach — x itself, but no gradient flows through it; costs nothing. */
 MxValue mx_detach(MxTrace *t, MxValue x);
 
+typedef struct MxEveryAttr {
+    int64_t n;
+} MxEveryAttr;
+
 typedef struct MxShiftAttr {
     int64_t offset;
 } MxShiftAttr;
@@ -64,6 +68,10 @@ typedef struct MxSplitAttr {
 MxValue mx_concat(MxTrace *t, MxValue x, MxValue y);
 /* mx_split — the inverse: [.., m + n] to [.., m] and, in the next value, [.., n]. */
 MxValue mx_split(MxTrace *t, MxValue x, int64_t m);
+
+/* mx_every — every n-th token's number, from the first on: y[b, w] = x[b, w n], w < T / n. x i32 [B,
+ * T], n <= T. */
+MxValue mx_every(MxTrace *t, MxValue x, int64_t n);
 
 /* ---- elementwise */
 
@@ -124,7 +132,8 @@ typedef struct MxRatioAttr {
 MxValue mx_ratio(MxTrace *t, MxValue x, MxValue y, double eps);
 
 /* Activations of gated units, in the order of mx_activation_names. gelu is the tanh approximation
- * (jax.nn.gelu), quick_gelu x sigmoid(1.702 x), gelu_exact x times the normal distribution. */
+ * (jax.nn.gelu), quick_gelu x sigmoid(1.702 x), gelu_exact x times the normal distribution,
+ * sqrtsoftplus sqrt(log(1 + exp(x))). */
 typedef enum MxActivation {
     MX_SILU,
     MX_GELU,
@@ -133,6 +142,7 @@ typedef enum MxActivation {
     MX_SIGMOID,
     MX_QUICK_GELU,
     MX_GELU_EXACT,
+    MX_SQRT_SOFTPLUS,
     MX_ACTIVATION_COUNT
 } MxActivation;
 extern const char *const mx_activation_names[MX_ACTIVATION_COUNT];

@@ -245,6 +245,14 @@ MxValue mx_attention_blocks(MxTrace *t, const MxValue qkv[3], MxValue segments, 
 MxValue mx_attention_chosen(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue chosen,
                             MxAttentionAttr attr);
 
+/* mx_pooled_attention — mx_attention_sinks over tokens and further rows, each of which stands for a
+ * window of tokens: k [B, T + W, K, H] and v go on with those of the W rows, and token t sees row w
+ * if bit w % 32 of seen[b, t, w / 32] is 1. segments i32 [B, T], seen i32 [B, T, ceil(W / 32)]; of
+ * attr the mask is about tokens alone. Source: DeepSeek-V4 (2026) 2.3; MaxText
+ * layers/attention_compressed.py @e591f30c. */
+MxValue mx_pooled_attention(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue sinks,
+                            MxValue seen, MxAttentionAttr attr);
+
 typedef struct MxIndexAttr {
     int64_t n_best;  /* number of keys per query, at least 1 */
     bool keeps_ties; /* also choose all keys with the same score as the last of them */
@@ -348,6 +356,12 @@ MxValue mx_cache_write(MxTrace *t, MxValue cache, MxValue rows, MxCachePlace pla
  * positions of the piece attend to each other. */
 MxValue mx_cache_attention(MxTrace *t, const MxValue qkv[3], MxCachePlace place, MxValue sinks,
                            MxAttentionAttr attr);
+
+/* mx_cache_pooled_attention — mx_cache_attention with sinks over a cache of keys, which are values
+ * too, and besides over a cache of rows [S, P, K, H], of which token t sees row p if bit p % 32 of
+ * seen[b, t, p / 32] is 1 (i32 [B, T, ceil(P / 32)]), as in mx_pooled_attention. */
+MxValue mx_cache_pooled_attention(MxTrace *t, const MxValue q_keys_rows[3], MxCachePlace place,
+                                  MxValue sinks, MxValue seen, MxAttentionAttr attr);
 
 /* mx_cache_index — mx_index of queries q [B, T, N, H] and w f32 [B, T, N] over a cache of keys [S,
  * C, 1, H] with all positions: i32 [B, T, ceil(C / 32)]. Padding gets no keys. */

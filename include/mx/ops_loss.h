@@ -16,6 +16,9 @@ typedef struct MxEmbedAttr {
 /* mx_embed — looks up rows of table [V, D] by ids i32 [B, T], as dtype: [B, T, D]. ids are in [0,
  * V). */
 MxValue mx_embed(MxTrace *t, MxValue table, MxValue ids, MxDtype dtype);
+/* mx_row_ids — rows of a table of whole numbers, as integers: table [V, C] real, ids i32 [B, T] to
+ * i32 [B, T, C]. */
+MxValue mx_row_ids(MxTrace *t, MxValue table, MxValue ids);
 
 typedef struct MxEmbedGradAttr {
     int64_t vocab;    /* number of rows that are computed … */

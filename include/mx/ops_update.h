@@ -13,13 +13,14 @@ typedef enum MxFill {
     MX_FILL_TRUNCATED_NORMAL,
     MX_FILL_UNIFORM,
     MX_FILL_LOG_UNIFORM,
+    MX_FILL_CYCLE,
     MX_FILL_COUNT
 } MxFill;
 
 typedef struct MxInitAttr {
     MxType type;
     MxFill fill;
-    double value; /* the constant, or the standard deviation */
+    double value; /* the constant, the standard deviation, or the cycle */
     uint64_t seed, stream;
     MxShape whole; /* shape of the array of which this is a part; rank 0 = this is the whole */
     int64_t start[MX_MAX_RANK]; /* the beginning of the part */
@@ -28,7 +29,8 @@ typedef struct MxInitAttr {
 /* mx_init — an array that depends only on (seed, stream, element index). Normal numbers by
  * Box–Muller; truncated ones lie within two deviations of the parent normal and have standard
  * deviation `value` themselves; so do uniform ones, which lie within sqrt(3) `value` of 0.
- * Log-uniform: log(u value), u uniform in (0, 1). */
+ * Log-uniform: log(u value), u uniform in (0, 1). Cycle: the element's index modulo `value`; this
+ * and constants may be i32. */
 MxValue mx_init(MxTrace *t, MxInitAttr attr);
 
 /* mx_sum_squares — the sum of squares of all elements of all inputs, in f64, as an f32 scalar. */

@@ -62,8 +62,7 @@ static bool check_sinks(MxInfer *infer, int64_t heads, int more) {
            mx_infer_fail(infer, "sinks must be float32 [N]");
 }
 
-/* Whether so many queries are among as many keys. */
-static bool is_in_time(const MxAttentionAttr *attr, int64_t queries, int64_t keys) {
+bool ops_is_in_time(const MxAttentionAttr *attr, int64_t queries, int64_t keys) {
     if (!attr->is_part) return queries == keys;
     if (!attr->is_swapped) return attr->first_query + queries <= keys;
     return queries % 2 == 0 && attr->first_query + queries / 2 <= keys &&
@@ -82,7 +81,7 @@ static bool check(MxInfer *infer, int more) {
         return mx_infer_fail(infer, "q, k and v must be [B, T, heads, H] of one dtype");
     if (memcmp(k.dim, v.dim, 3 * sizeof *k.dim))
         return mx_infer_fail(infer, "v must be k's shape but for its own width");
-    bool same_time = is_in_time(attr, q.dim[1], k.dim[1]);
+    bool same_time = ops_is_in_time(attr, q.dim[1], k.dim[1]);
     if (q.dim[0] != k.dim[0] || !same_time || q.dim[3] != k.dim[3] || k.dim[2] < 1 ||
         q.dim[2] % k.dim[2])
         return mx_infer_fail(infer,
@@ -124,8 +123,7 @@ static void attention_vjp(const MxVjp *v) {
     if (has_sinks(n, v->attr, 0) && dq >= 0) v->dx[SINKS] = dq + SEGMENTS;
 }
 
-/* Keys that an average query sees, segments aside. */
-static double keys_seen(double length, const MxAttentionAttr *attr) {
+double ops_keys_seen(double length, const MxAttentionAttr *attr) {
     double window = (double)attr->window;
     switch (attr->mask) {
     case MX_MASK_FULL:
@@ -145,7 +143,7 @@ static double keys_seen(double length, const MxAttentionAttr *attr) {
 static double products(const MxType *in, const MxAttentionAttr *attr, int of_keys, int of_values) {
     MxShape q = in[Q].shape, k = in[K].shape, v = in[V].shape;
     double widths = (double)(of_keys * k.dim[3] + of_values * v.dim[3]);
-    double pairs = (double)(q.dim[0] * q.dim[1] * q.dim[2]) * keys_seen((double)k.dim[1], attr);
+    double pairs = (double)(q.dim[0] * q.dim[1] * q.dim[2]) * ops_keys_seen((double)k.dim[1], attr);
     return 2 * pairs * widths;
 }
 

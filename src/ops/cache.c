@@ -134,6 +134,47 @@ const MxOp op_cache_attention = {
     .doc = "attention of queries at positions over caches of keys and values",
 };
 
+/* ---- attention that goes on with rows of windows */
+
+enum { ROWS = SINKS + 1, SEEN, POOLED_INPUTS };
+
+MxValue mx_cache_pooled_attention(MxTrace *t, const MxValue q_keys_rows[3], MxCachePlace place,
+                                  MxValue sinks, MxValue seen, MxAttentionAttr attr) {
+    const MxValue *x = q_keys_rows;
+    const MxValue in[POOLED_INPUTS] = {
+        x[0], x[1], x[1], place.positions, place.sequences, place.counts, sinks, x[2], seen};
+    return mx_trace_node(t, &op_cache_pooled_attention, in, POOLED_INPUTS, &attr);
+}
+
+static bool cache_pooled_attention_infer(MxInfer *infer) {
+    MxShape q = infer->in[Q].shape, k = infer->in[K].shape, rows = infer->in[ROWS].shape;
+    if (!cache_attention_infer(infer)) return false;
+    if (infer->in[ROWS].dtype != infer->in[K].dtype || rows.rank != 4 || rows.dim[0] != k.dim[0] ||
+        rows.dim[1] < 1 || memcmp(rows.dim + 2, k.dim + 2, 2 * sizeof *k.dim))
+        return mx_infer_fail(infer, "rows must be a cache like that of keys");
+    return (infer->in[SEEN].dtype == MX_I32 &&
+            mx_shape_equal(infer->in[SEEN].shape,
+                           MX_SHAPE(q.dim[0], q.dim[1], (rows.dim[1] + 31) / 32))) ||
+           mx_infer_fail(infer, "seen must be int32 [B, T, rows / 32]");
+}
+
+static void cache_pooled_attention_cut(MxFactors *f) {
+    cache_attention_cut(f);
+    f->in_dim[ROWS][2] = f->in_dim[K][2];
+    f->in_dim[SEEN][1] = f->in_dim[Q][1];
+}
+
+const MxOp op_cache_pooled_attention = {
+    .name = "cache_pooled_attention",
+    .arity = POOLED_INPUTS,
+    .attr_bytes = sizeof(MxAttentionAttr),
+    .infer = cache_pooled_attention_infer,
+    .partition = cache_pooled_attention_cut,
+    .flops = cache_attention_flops,
+    .print = ops_print_attention,
+    .doc = "attention of queries at positions over caches of keys and of rows of windows",
+};
+
 /* ---- convolution */
 
 MxValue mx_cache_conv(MxTrace *t, MxValue cache, MxValue w, MxCachePlace place, MxDeltaAttr attr) {

@@ -259,6 +259,7 @@ const char *const mx_activation_names[MX_ACTIVATION_COUNT] = {
     [MX_SIGMOID] = "sigmoid",
     [MX_QUICK_GELU] = "quick_gelu",
     [MX_GELU_EXACT] = "gelu_exact",
+    [MX_SQRT_SOFTPLUS] = "sqrtsoftplus",
 };
 
 MxValue mx_activate(MxTrace *t, MxValue x, MxActivation activation) {

@@ -84,3 +84,31 @@ const MxOp op_embed_grad = {
     .localize = embed_grad_localize,
     .doc = "dtable (f32) from ids, dy; rows of repeated ids add up",
 };
+
+/* ---- rows of whole numbers */
+
+MxValue mx_row_ids(MxTrace *t, MxValue table, MxValue ids) {
+    return mx_trace_node(t, &op_row_ids, (MxValue[]){table, ids}, 2, NULL);
+}
+
+static bool row_ids_infer(MxInfer *infer) {
+    MxShape ids = infer->in[1].shape;
+    if (!ops_is_real(infer, 0) || !ops_is(infer, 0, infer->in[0].dtype, 2) ||
+        !ops_is(infer, 1, MX_I32, 2))
+        return false;
+    infer->out[0] = (MxType){MX_I32, MX_SHAPE(ids.dim[0], ids.dim[1], infer->in[0].shape.dim[1])};
+    return true;
+}
+
+static void row_ids_cut(MxFactors *f) {
+    for (int d = 0; d < 2; d++) f->in_dim[1][d] = f->out_dim[0][d] = ops_new_factor(f);
+}
+
+const MxOp op_row_ids = {
+    .name = "row_ids",
+    .arity = 2,
+    .flags = MX_OP_CONSTANT,
+    .infer = row_ids_infer,
+    .partition = row_ids_cut,
+    .doc = "rows of a table of whole numbers by ids, as integers",
+};

@@ -22,6 +22,10 @@ double ops_dot_flops(const MxType *in, const MxType *out, const void *attr);
 void ops_print_dot(MxText *text, const void *attr);
 /* ops_is_chosen — whether input i is what was chosen of keys [B, S, ..] for queries [B, T, ..]. */
 bool ops_is_chosen(const MxInfer *infer, int i, int queries, int keys);
+/* ops_is_in_time — whether so many queries are among the tokens of as many keys. ops_keys_seen —
+ * keys that an average query of so many tokens sees, segments aside. */
+bool ops_is_in_time(const MxAttentionAttr *attr, int64_t queries, int64_t keys);
+double ops_keys_seen(double length, const MxAttentionAttr *attr);
 /* ops_print_attention — an MxAttentionAttr. ops_print_carries — an MxDeltaAttr. */
 void ops_print_attention(MxText *text, const void *attr);
 void ops_print_carries(MxText *text, const void *attr);

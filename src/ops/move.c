@@ -124,3 +124,40 @@ const MxOp op_split = {
     .partition = split_cut,
     .doc = "two arrays that stand side by side in the last dim, apart",
 };
+
+/* ---- every n-th number */
+
+MxValue mx_every(MxTrace *t, MxValue x, int64_t n) {
+    return mx_trace_node(t, &op_every, &x, 1, &(MxEveryAttr){n});
+}
+
+static bool every_infer(MxInfer *infer) {
+    int64_t n = ((const MxEveryAttr *)infer->attr)->n;
+    MxShape x = infer->in[0].shape;
+    if (!ops_is(infer, 0, MX_I32, 2)) return false;
+    if (n < 1 || n > x.dim[1])
+        return mx_infer_fail(infer, "every %lldth of %lld there is not", (long long)n,
+                             (long long)x.dim[1]);
+    infer->out[0] = (MxType){MX_I32, MX_SHAPE(x.dim[0], x.dim[1] / n)};
+    return true;
+}
+
+static void every_cut(MxFactors *f) {
+    ops_cut_lead(f, 1, 1);
+    f->out_dim[0][0] = f->in_dim[0][0];
+}
+
+static void every_print(MxText *text, const void *attr) {
+    mx_text_add(text, "%lld", (long long)((const MxEveryAttr *)attr)->n);
+}
+
+const MxOp op_every = {
+    .name = "every",
+    .arity = 1,
+    .flags = MX_OP_CONSTANT,
+    .attr_bytes = sizeof(MxEveryAttr),
+    .infer = every_infer,
+    .partition = every_cut,
+    .print = every_print,
+    .doc = "every n-th integer of a row",
+};

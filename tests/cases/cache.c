@@ -30,7 +30,7 @@ static int64_t held(int64_t slot, int64_t slots, int64_t n) {
     return position;
 }
 
-enum { Q, K, V, POSITIONS, SEQUENCES, COUNTS, SINKS, BLOCKS = SINKS };
+enum { Q, K, V, POSITIONS, SEQUENCES, COUNTS, SINKS, BLOCKS = SINKS, ROWS, SEEN };
 
 /* Whether a token sees position p as one of its block, all of whose tokens between them are there.
  */
@@ -51,6 +51,31 @@ static bool is_of_block(const Reference *r, int64_t row, int64_t p) {
     return true;
 }
 
+static double score_of(const Reference *r, const double *query, int keys, int64_t at) {
+    const MxAttentionAttr *attr = r->attr;
+    int64_t H = r->in_type[Q].shape.dim[3];
+    double score = 0;
+    for (int64_t h = 0; h < H; h++) score += query[h] * r->in[keys][at * H + h];
+    score *= attr->scale;
+    return attr->softcap > 0 ? attr->softcap * tanh(score / attr->softcap) : score;
+}
+
+/* Rows of windows, of a query that is no padding; returns what the sum grows by. */
+static double add_rows(const Reference *r, int64_t row, int64_t n, double *out) {
+    MxShape q = r->in_type[Q].shape, k = r->in_type[ROWS].shape;
+    int64_t sequence = (int64_t)r->in[SEQUENCES][row / q.dim[1]], H = q.dim[3];
+    double sum = 0;
+    for (int64_t p = 0; p < k.dim[1]; p++) {
+        int64_t at = (sequence * k.dim[1] + p) * k.dim[2] + n / (q.dim[2] / k.dim[2]);
+        const double *seen = r->in[SEEN] + row * ((k.dim[1] + 31) / 32);
+        if (!((uint32_t)(int32_t)seen[p / 32] >> p % 32 & 1u)) continue;
+        double weight = exp(score_of(r, r->in[Q] + (row * q.dim[2] + n) * H, ROWS, at));
+        for (int64_t h = 0; h < H; h++) out[h] += weight * r->in[ROWS][at * H + h];
+        sum += weight;
+    }
+    return sum;
+}
+
 static void attend(const Reference *r, int64_t row, int64_t n) {
     const MxAttentionAttr *attr = r->attr;
     MxShape q = r->in_type[Q].shape, k = r->in_type[K].shape;
@@ -67,14 +92,11 @@ static void attend(const Reference *r, int64_t row, int64_t n) {
         if (p < 0 || (!sees(attr, own, p) && !(attr->block_size && is_of_block(r, row, p))))
             continue;
         if (chosen && !((uint32_t)(int32_t)chosen[p / 32] >> p % 32 & 1u)) continue;
-        double score = 0;
-        for (int64_t h = 0; h < H; h++)
-            score += r->in[Q][(row * q.dim[2] + n) * H + h] * r->in[K][(at + head) * H + h];
-        score *= attr->scale;
-        if (attr->softcap > 0) score = attr->softcap * tanh(score / attr->softcap);
+        double score = score_of(r, r->in[Q] + (row * q.dim[2] + n) * H, K, at + head);
         sum += exp(score);
         for (int64_t w = 0; w < width; w++) out[w] += exp(score) * r->in[V][(at + head) * W + w];
     }
+    if (own >= 0 && r->n_in > SEEN) sum += add_rows(r, row, n, out);
     for (int64_t w = 0; w < width && sum > 0; w++) out[w] /= sum;
 }
 
@@ -171,6 +193,18 @@ const OpTest test_cache_write = {
         {NULL, "f2,5,4 f2,3,4 i2,3 f2", "input 3 must be int32 of rank 1"},
         {NULL, "f2,5,4 f2,3,4 f2,3 i2", "input 2 must be int32 of rank 2"}),
     .reference = ref_cache_write,
+};
+
+const OpTest test_cache_pooled_attention = {
+    CASES(
+        {"a token", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 5), "x3,1,4,6 x3,8,1,6 x3,8,1,6 i3,1:value19 i3:positions3 i3:value20 f4 x3,5,1,6 i3,1,1:bits", NULL, 0},
+        {"padding, groups, many rows", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 4), "x5,6,4,5 x5,12,2,5 x5,12,2,5 i5,6:none9 i5:positions5 i5:ids9 f4:normal2 x5,70,2,5 i5,6,3:bits", NULL, 0},
+        {"a long piece", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 10), "x2,40,4,8 x3,60,1,8 x3,60,1,8 i2,40:from20 i2:positions3 i2:value60 f4:normal2 x3,15,1,8 i2,40,1:bits", NULL, 0},
+        {"of ranks", ATTR(MxAttentionAttr, .scale = 0.5), "f8,4,8,4 f8,16,8,4 f8,16,8,4 i8,4:positions9 i8:positions8 i8:value4 f8 f8,8,8,4 i8,4,1:bits", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2 f4 f2,3,2,5 i2,5,1", "rows must be a cache like that of keys"},
+        {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2 f4 f2,3,2,6 i2,5,2", "seen must be int32"}),
+    .reference = ref_cache_attention,
 };
 
 const OpTest test_cache_attention = {

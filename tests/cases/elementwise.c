@@ -47,6 +47,8 @@ static double activate(MxActivation activation, double x) {
         return 1 / (1 + exp(-x));
     case MX_GELU_EXACT:
         return 0.5 * x * erfc(-x / sqrt(2));
+    case MX_SQRT_SOFTPLUS:
+        return sqrt(log1p(exp(x)));
     case MX_QUICK_GELU:
         return x / (1 + exp(-1.702 * x));
     default:
@@ -218,6 +220,8 @@ const OpTest test_glu = {
         {"linear", ATTR(MxGluAttr, .activation = MX_LINEAR), "x2,5,111:normal2 x2,5,111", NULL, 0},
         {"sigmoid", ATTR(MxGluAttr, .activation = MX_SIGMOID), "x2,5,111:normal2 x2,5,111", NULL, 0},
         {"quick gelu", ATTR(MxGluAttr, .activation = MX_QUICK_GELU), "x2,5,111:normal2 x2,5,111", NULL, 0},
+        {"sqrtsoftplus", ATTR(MxGluAttr, .activation = MX_SQRT_SOFTPLUS), "x2,5,111:normal9 x2,5,111", NULL, CASE_NO_SLOPE},
+        {"sqrtsoftplus, small", ATTR(MxGluAttr, .activation = MX_SQRT_SOFTPLUS), "x2,5,11:normal2 x2,5,11", NULL, 0},
         {"gelu exact", ATTR(MxGluAttr, .activation = MX_GELU_EXACT), "x2,5,111:normal2 x2,5,111", NULL, 0},
         {"limited", ATTR(MxGluAttr, MX_QUICK_GELU, 1.2, 1), "x2,5,111:normal2 x2,5,111", NULL, CASE_NO_SLOPE},
         {"within the limit", ATTR(MxGluAttr, MX_QUICK_GELU, 70, 1), "x2,5,111:normal2 x2,5,111", NULL, 0},

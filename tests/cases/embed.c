@@ -21,7 +21,24 @@ static void ref_embed_grad(const Reference *r) {
     }
 }
 
+static void ref_row_ids(const Reference *r) {
+    int64_t width = r->in_type[0].shape.dim[1];
+    for (int64_t i = 0; i < element_count(r->out_type[0]); i++)
+        r->out[0][i] = r->in[0][(int64_t)r->in[1][i / width] * width + i % width];
+}
+
 // clang-format off
+const OpTest test_row_ids = {
+    CASES(
+        {"rows", NULL, "f23,7:ids40 i3,19:ids23", NULL, 0},
+        {"of ranks", NULL, "f8,4:ids9 i8,16:ids8", NULL, CASE_RANKS}),
+    WRONG(
+        {NULL, "i9,4 i2,5", "input 0 must be float32 or bfloat16"},
+        {NULL, "f9 i2,5", "input 0 must be float32 of rank 2"},
+        {NULL, "f9,4 f2,5", "input 1 must be int32 of rank 2"}),
+    .reference = ref_row_ids,
+};
+
 const OpTest test_embed = {
     CASES(
         {"rows", ATTR(MxEmbedAttr, 0), "f23,37 i3,19:ids23", NULL, CASE_FOLLOWS},

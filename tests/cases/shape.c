@@ -43,6 +43,12 @@ static void ref_split(const Reference *r) {
     }
 }
 
+static void ref_every(const Reference *r) {
+    int64_t n = ((const MxEveryAttr *)r->attr)->n, width = r->out_type[0].shape.dim[1];
+    for (int64_t i = 0; i < element_count(r->out_type[0]); i++)
+        r->out[0][i] = r->in[0][i / width * r->in_type[0].shape.dim[1] + i % width * n];
+}
+
 // clang-format off
 const OpTest test_variable = {
     CASES(
@@ -102,6 +108,16 @@ const OpTest test_concat = {
         {NULL, "i2 i2", "input 0 must be float32 or bfloat16"}),
     .reference = ref_concat,
     .flows = 1 << 0 | 1 << 1,
+};
+
+const OpTest test_every = {
+    CASES(
+        {"third", ATTR(MxEveryAttr, 3), "i4,11:ids90", NULL, 0},
+        {"of ranks", ATTR(MxEveryAttr, 2), "i8,16:ids90", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxEveryAttr, 3), "f4,11", "input 0 must be int32"},
+        {ATTR(MxEveryAttr, 12), "i4,11", "every 12th of 11"}),
+    .reference = ref_every,
 };
 
 const OpTest test_split = {

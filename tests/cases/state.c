@@ -31,6 +31,7 @@ static double init_element(const MxInitAttr *a, int64_t i) {
     mx_philox(a->seed, a->stream, (uint64_t)i / 4, words);
     double u = (double)mx_uniform(words[i % 4]);
     if (a->fill == MX_FILL_CONSTANT) return a->value;
+    if (a->fill == MX_FILL_CYCLE) return (double)(i % (int64_t)a->value);
     if (a->fill == MX_FILL_LOG_UNIFORM) return log(a->value * u);
     if (a->fill == MX_FILL_UNIFORM) return a->value * sqrt(3) * (2 * u - 1);
     if (a->fill == MX_FILL_TRUNCATED_NORMAL)
@@ -73,6 +74,9 @@ const OpTest test_init = {
         {"truncated", ATTR(MxInitAttr, .type = {MX_F32, {.rank = 2, .dim = {37, 31}}}, .fill = MX_FILL_TRUNCATED_NORMAL, .value = 0.3, .seed = 0x1234567890, .stream = 0x700000003), "", NULL, CASE_FOLLOWS},
         {"uniform", ATTR(MxInitAttr, .type = {MX_F32, {.rank = 2, .dim = {37, 31}}}, .fill = MX_FILL_UNIFORM, .value = 0.3, .seed = 0x1234567890, .stream = 0x700000003), "", NULL, CASE_FOLLOWS},
         {"log of uniform", ATTR(MxInitAttr, .type = {MX_F32, {.rank = 2, .dim = {37, 31}}}, .fill = MX_FILL_LOG_UNIFORM, .value = 16, .seed = 0x1234567890, .stream = 0x700000003), "", NULL, CASE_FOLLOWS},
+        {"cycle", ATTR(MxInitAttr, .type = {MX_F32, {.rank = 2, .dim = {37, 6}}}, .fill = MX_FILL_CYCLE, .value = 7), "", NULL, 0},
+        {"cycle of integers", ATTR(MxInitAttr, .type = {MX_I32, {.rank = 3, .dim = {5, 37, 4}}}, .fill = MX_FILL_CYCLE, .value = 4), "", NULL, 0},
+        {"part, cycle", ATTR(MxInitAttr, .type = {MX_I32, {.rank = 2, .dim = {15, 5}}}, .fill = MX_FILL_CYCLE, .value = 9, .whole = {.rank = 2, .dim = {37, 31}}, .start = {1, 3}), "", NULL, 0},
         {"normal large", ATTR(MxInitAttr, .type = {MX_F32, {.rank = 2, .dim = {211, 333}}}, .fill = MX_FILL_NORMAL, .value = 1.0, .seed = 0x1234567890, .stream = 0x700000003), "", NULL, CASE_FOLLOWS},
         {"part, normal, rows", ATTR(MxInitAttr, .type = {MX_F32, {.rank = 2, .dim = {15, 31}}}, .fill = MX_FILL_NORMAL, .value = 0.3, .seed = 7, .stream = 99, .whole = {.rank = 2, .dim = {37, 31}}, .start = {1, 0}), "", NULL, 0},
         {"part, truncated, columns", ATTR(MxInitAttr, .type = {MX_F32, {.rank = 2, .dim = {37, 7}}}, .fill = MX_FILL_TRUNCATED_NORMAL, .value = 0.3, .seed = 7, .stream = 99, .whole = {.rank = 2, .dim = {37, 31}}, .start = {0, 13}), "", NULL, 0},

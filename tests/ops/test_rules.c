@@ -237,6 +237,7 @@ static const struct {
     {&op_dropout, &(const MxDropoutAttr){.rate = 0.5, .first = 64}, "0.5 stream 0 from 64"},
     {&op_clip_heads, &(const MxClipHeadsAttr){100, 64, false}, "100, 64 by the root"},
     {&op_clip_heads, &(const MxClipHeadsAttr){0.5, 64, true}, "0.5, 64 by the root alone"},
+    {&op_every, &(const MxEveryAttr){4}, "4"},
     {&op_rmsnorm, &(const MxRmsnormAttr){1e-5}, "eps 1e-05"},
     {&op_rope, &(const MxRopeAttr){.interleaved_in = true, .inverse = true},
      "interleaved to halves inverse"},

@@ -321,3 +321,4 @@ static void attention_run(const MxDevice *device, const MxKernelCall *call) {
 }
 
 const MxKernel cpu_attention = {.scratch = attention_scratch, .run = attention_run};
+const MxKernel cpu_pooled_attention = {.scratch = attention_scratch, .run = attention_run};

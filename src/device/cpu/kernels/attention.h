@@ -22,12 +22,13 @@ typedef struct Attention {
     const int32_t *segments; /* NULL = all are of one */
     const int32_t *blocks;   /* of keys, from one on; NULL = none */
     int64_t blocks_from;
-    const int32_t *chosen; /* [batch, time, words]; NULL = all are */
-    int64_t words;
+    const int32_t *chosen; /* [batch, time, words], of keys from one on; NULL = all are */
+    int64_t words, chosen_from;
     const float *sinks; /* [heads]; NULL = none */
     int64_t batch, heads, key_heads, group;
     int64_t width, value_width; /* of queries and keys; of values */
     int64_t time, keys;         /* queries and keys of a sequence */
+    int64_t tokens;             /* keys of tokens; those behind them only `chosen` shows */
     int64_t slots, oldest; /* key k lies in row k mod slots; those before the oldest are gone */
     int64_t side;          /* queries, and keys, of a tile */
     int n_blocks;          /* of a span */
@@ -70,11 +71,12 @@ static inline int64_t attention_pieces(const Attention *a, int64_t size) {
 int attention_parts(const Attention *a, const Tile *tile, Tile parts[ATTENTION_PARTS]);
 /* attention_queries, attention_keys — n rows from time t of one head of an input that has a row a
  * query, or a row a key, of any width. attention_keys_end — where the keys of the tile that begins
- * at k end: they lie side by side. */
+ * at k end: they lie side by side, and are of tokens or behind them. */
 SmallRows attention_queries(const Attention *a, int input, const int64_t b_t_head_n[4]);
 SmallRows attention_keys(const Attention *a, int input, const int64_t b_t_head_n[4]);
 static inline int64_t attention_keys_end(const Attention *a, int64_t k) {
-    return cpu_min(cpu_min(k + a->side, a->keys), k - k % a->slots + a->slots);
+    int64_t end = k < a->tokens ? a->tokens : a->keys;
+    return cpu_min(cpu_min(k + a->side, end), k - k % a->slots + a->slots);
 }
 /* attention_mask — makes products of a tile, `step` floats between rows, capped scores if there is
  * a cap, and those minus infinity that the mask excludes. A row is a query or, by_key, a key. */

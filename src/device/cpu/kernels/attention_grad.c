@@ -380,10 +380,22 @@ static void add_queries(const Attention *a, int64_t head, const int64_t b_q_n[3]
     atomic_store_explicit(turn, w->span + 1, memory_order_release);
 }
 
+/* Where a span of keys begins: they are of tokens, or behind them. */
+static int64_t span_start(const Attention *a, int64_t span) {
+    int64_t of_tokens = cpu_pieces(a->tokens, ATTENTION_SPAN);
+    return span < of_tokens ? span * ATTENTION_SPAN
+                            : a->tokens + (span - of_tokens) * ATTENTION_SPAN;
+}
+
+static int64_t count_spans(const Attention *a) {
+    return cpu_pieces(a->tokens, ATTENTION_SPAN) + cpu_pieces(a->keys - a->tokens, ATTENTION_SPAN);
+}
+
 static void add_span(const Attention *a, int64_t b, int64_t key_head, Work *w) {
+    int64_t start = span_start(a, w->span), stop = start < a->tokens ? a->tokens : a->keys;
     for (int i = 0; i < a->n_blocks; i++) {
-        int64_t k = (int64_t)w->span * ATTENTION_SPAN + i * a->side;
-        w->block[i].tile = (Tile){.b = b, .k = k, .n_k = cpu_min(a->side, a->keys - k)};
+        int64_t k = start + i * a->side;
+        w->block[i].tile = (Tile){.b = b, .k = k, .n_k = cpu_min(a->side, stop - k)};
         if (w->block[i].tile.n_k > 0) begin(a, key_head, &w->block[i]);
     }
     for (int64_t head = key_head * a->group; head < (key_head + 1) * a->group; head++)
@@ -467,7 +479,7 @@ static Grad grad_of(const MxDevice *device, const MxKernelCall *call) {
     Grad g = {.a = attention_of(device, call)};
     g.a.worker_bytes = worker_bytes(&g.a);
     g.n_groups = g.a.batch * g.a.key_heads;
-    g.n_spans = cpu_pieces(g.a.keys, ATTENTION_SPAN);
+    g.n_spans = count_spans(&g.a);
     g.is_shared = g.n_groups % device->n_threads && g.n_groups < plenty * device->n_threads;
     g.n_kept = g.is_shared ? g.n_groups : device->n_threads;
     g.group_bytes = group_bytes(&g.a);
@@ -556,3 +568,5 @@ static void attention_grad_run(const MxDevice *device, const MxKernelCall *call)
 }
 
 const MxKernel cpu_attention_grad = {.scratch = attention_grad_scratch, .run = attention_grad_run};
+const MxKernel cpu_pooled_attention_grad = {.scratch = attention_grad_scratch,
+                                            .run = attention_grad_run};

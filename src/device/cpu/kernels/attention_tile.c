@@ -1,14 +1,29 @@
-/* attention_tile.c — the mask of a tile of queries and keys. A query reads a range of keys [low,
- * high], whose ends both grow with the query, and of those the keys of its own segment; so a tile's
- * corners tell whether the range part of the mask admits all or nothing. With blocks of tokens each
- * range extends to the end of the block, which keeps the ends growing. */
+/* attention_tile.c — the mask of a tile of queries and keys. All keys of a tile are of tokens, or
+ * all stand behind these, where bits alone say which are seen. Of tokens: A query reads a range of
+ * keys [low, high], whose ends both grow with the query, and of those the keys of its own segment;
+ * so a tile's corners tell whether the range part of the mask admits all or nothing. With blocks of
+ * tokens each range extends to the end of the block, which keeps the ends growing. */
 #include "attention.h"
 #include "vec.h"
 
 #include <math.h>
 
-static bool has_more(const MxKernelCall *call) {
-    return call->n_in > call->op->arity;
+/* Inputs behind queries, keys, values and segments. */
+typedef struct More {
+    const void *sinks, *blocks, *chosen;
+} More;
+
+static bool is_pooled(const MxOp *op) {
+    return op == &op_pooled_attention || op == &op_pooled_attention_grad;
+}
+
+static More more_of(const MxKernelCall *call) {
+    const MxAttentionAttr *attr = call->attr;
+    if (!call->in) return (More){0};
+    if (is_pooled(call->op)) return (More){.sinks = call->in[4], .chosen = call->in[5]};
+    if (call->n_in == call->op->arity) return (More){0};
+    if (attr->block_size) return (More){.blocks = call->in[4]};
+    return attr->is_chosen ? (More){.chosen = call->in[4]} : (More){.sinks = call->in[4]};
 }
 
 Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
@@ -16,7 +31,9 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
     const MxAttentionAttr *attr = call->attr;
     MX_ASSERT(!(attr->scale < 0)); /* the largest product makes the largest score */
     MxShape q = call->in_type[0].shape, k = call->in_type[1].shape;
-    const void *more = call->in && has_more(call) ? call->in[4] : NULL;
+    const More more = more_of(call);
+    int64_t tokens = is_pooled(call->op) ? call->in_type[3].shape.dim[1] : k.dim[1];
+    int64_t chosen_from = is_pooled(call->op) ? tokens : 0;
     const SmallKind *kind = small_kind(device, call->in_type[0].dtype);
     return (Attention){.call = call,
                        .kind = kind,
@@ -24,13 +41,15 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
                        .n_blocks = ATTENTION_SPAN / kind->side,
                        .attr = attr,
                        .segments = call->in ? call->in[3] : NULL,
-                       .sinks = attr->block_size || attr->is_chosen ? NULL : more,
-                       .blocks = attr->block_size ? more : NULL,
-                       .chosen = attr->is_chosen ? more : NULL,
-                       .words = cpu_pieces(k.dim[1], 32),
+                       .sinks = more.sinks,
+                       .blocks = more.blocks,
+                       .chosen = more.chosen,
+                       .words = cpu_pieces(k.dim[1] - chosen_from, 32),
+                       .chosen_from = chosen_from,
                        .batch = q.dim[0],
                        .time = q.dim[1],
                        .keys = k.dim[1],
+                       .tokens = tokens,
                        .slots = k.dim[1],
                        .first = attr->first_query,
                        .half = attr->is_swapped ? q.dim[1] / 2 : q.dim[1],
@@ -52,7 +71,7 @@ typedef struct Range {
 
 /* The range and a token's block, which it is in or beside: a block's tokens see its others. */
 static Range with_block(const Attention *a, int64_t b, int64_t token, Range range) {
-    int64_t from = a->blocks_from, n = a->keys - from, first = token - from, last = first;
+    int64_t from = a->blocks_from, n = a->tokens - from, first = token - from, last = first;
     const int32_t *of = a->blocks ? a->blocks + b * n : NULL;
     if (!of || !of[first]) return range;
     int64_t size = a->attr->block_size;
@@ -70,9 +89,9 @@ static Range masked_keys(const Attention *a, int64_t query) {
     case MX_MASK_CHUNK:
         return (Range){query / window * window, query};
     case MX_MASK_FULL:
-        return (Range){0, a->keys - 1};
+        return (Range){0, a->tokens - 1};
     case MX_MASK_BLOCKS:
-        return (Range){0, cpu_min(a->keys, (query / window + 1) * window) - 1};
+        return (Range){0, cpu_min(a->tokens, (query / window + 1) * window) - 1};
     default:
         return (Range){0, query};
     }
@@ -91,11 +110,11 @@ static Range masked_queries(const Attention *a, int64_t key) {
     case MX_MASK_CHUNK:
         return (Range){key, key / window * window + window - 1};
     case MX_MASK_FULL:
-        return (Range){0, a->keys - 1};
+        return (Range){0, a->tokens - 1};
     case MX_MASK_BLOCKS:
-        return (Range){key / window * window, a->keys - 1};
+        return (Range){key / window * window, a->tokens - 1};
     default:
-        return (Range){key, a->keys - 1};
+        return (Range){key, a->tokens - 1};
     }
 }
 
@@ -117,15 +136,30 @@ static Extremes extremes(const int32_t *x, int64_t n) {
     return (Extremes){low, high};
 }
 
+/* Whether key k was chosen for query q. */
+static bool is_chosen(const Attention *a, int64_t b, int64_t q, int64_t k) {
+    const int32_t *bits = a->chosen + (b * a->time + q) * a->words;
+    k -= a->chosen_from;
+    return (uint32_t)bits[k / 32] >> k % 32 & 1u;
+}
+
+static Sight sight_behind_tokens(const Attention *a, const Tile *tile) {
+    for (int64_t q = tile->q; q < tile->q + tile->n_q; q++)
+        for (int64_t k = tile->k; k < tile->k + tile->n_k; k++)
+            if (is_chosen(a, tile->b, q, k)) return SIGHT_PART;
+    return SIGHT_NONE;
+}
+
 /* Segments are told apart by their smallest and largest number on both sides. */
 static Sight sight_of(const Attention *a, const Tile *tile) {
+    if (tile->k >= a->tokens) return sight_behind_tokens(a, tile);
     int64_t first_q = attention_token(a, tile->q), last_k = tile->k + tile->n_k - 1;
     Range first = keys_of(a, tile->b, first_q);
     Range last = keys_of(a, tile->b, first_q + tile->n_q - 1);
     if (last_k < first.low || tile->k > last.high) return SIGHT_NONE;
     bool in_range = tile->k >= last.low && last_k <= first.high;
     if (!a->segments) return in_range ? SIGHT_ALL : SIGHT_PART;
-    const int32_t *segments = a->segments + tile->b * a->keys;
+    const int32_t *segments = a->segments + tile->b * a->tokens;
     Extremes q = extremes(segments + first_q, tile->n_q);
     Extremes k = extremes(segments + tile->k, tile->n_k);
     if (q.high < k.low || k.high < q.low) return SIGHT_NONE;
@@ -193,14 +227,10 @@ static void fill(float *row, int64_t from, int64_t to) {
 /* Leaves out the keys that were not chosen. */
 static void mask_others(const Attention *a, const Tile *tile, const int64_t q_k_step[2],
                         float *scores) {
-    for (int64_t q = 0; q < tile->n_q; q++) {
-        const int32_t *bits = a->chosen + (tile->b * a->time + tile->q + q) * a->words;
-        for (int64_t k = 0; k < tile->n_k; k++) {
-            int64_t key = tile->k + k;
-            if (!((uint32_t)bits[key / 32] >> key % 32 & 1u))
+    for (int64_t q = 0; q < tile->n_q; q++)
+        for (int64_t k = 0; k < tile->n_k; k++)
+            if (!is_chosen(a, tile->b, tile->q + q, tile->k + k))
                 scores[q * q_k_step[0] + k * q_k_step[1]] = -INFINITY;
-        }
-    }
 }
 
 void attention_mask(const Attention *a, const Tile *tile, bool by_key, float *scores,
@@ -210,9 +240,10 @@ void attention_mask(const Attention *a, const Tile *tile, bool by_key, float *sc
     int64_t first_row = by_key ? tile->k : q, first_column = by_key ? q : tile->k;
     if (a->attr->softcap > 0) cap_scores(rows * step, a->attr, scores);
     const int64_t by_keys[] = {1, step}, by_queries[] = {step, 1};
-    if (a->chosen) mask_others(a, tile, by_key ? by_keys : by_queries, scores);
-    if (tile->sight == SIGHT_ALL) return;
-    const int32_t *segments = a->segments ? a->segments + tile->b * a->keys : NULL;
+    if (a->chosen && tile->k >= a->chosen_from)
+        mask_others(a, tile, by_key ? by_keys : by_queries, scores);
+    if (tile->sight == SIGHT_ALL || tile->k >= a->tokens) return;
+    const int32_t *segments = a->segments ? a->segments + tile->b * a->tokens : NULL;
     for (int64_t i = 0; i < rows; i++) {
         Range seen = (by_key ? queries_of : keys_of)(a, tile->b, first_row + i);
         float *row = scores + i * step;

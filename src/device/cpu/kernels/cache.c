@@ -59,11 +59,13 @@ enum {
 };
 
 enum { Q, K, V, POSITIONS, SEQUENCES, COUNTS, SINKS, CHOSEN = SINKS, BLOCKS = SINKS };
+enum { ROWS = SINKS + 1, SEEN }; /* of pooled attention */
 
 typedef struct Cached {
     const MxKernelCall *call;
     const MxAttentionAttr *attr;
     MxDtype dtype;
+    int keys, values; /* which inputs */
     int64_t batch, time, heads, group, key_heads, slots, width, value_width;
     size_t worker_bytes;
 } Cached;
@@ -73,6 +75,8 @@ static Cached cached_of(const MxKernelCall *call) {
     return (Cached){.call = call,
                     .attr = call->attr,
                     .dtype = call->in_type[0].dtype,
+                    .keys = K,
+                    .values = V,
                     .batch = q.dim[0],
                     .time = q.dim[1],
                     .heads = q.dim[2],
@@ -189,13 +193,14 @@ static const float *row_of(const Cached *c, int input, const int64_t sequence_sl
 static void add_keys(const Cached *c, const Work *w, const int64_t b_head[2], int64_t n_queries,
                      Range block) {
     const float *keys[KEYS_A_BLOCK], *values[KEYS_A_BLOCK];
-    bool are_keys = c->call->in[V] == c->call->in[K];
+    bool are_keys = c->call->in[c->values] == c->call->in[c->keys];
     int64_t sequence = ((const int32_t *)c->call->in[SEQUENCES])[b_head[0]];
     for (int64_t p = block.low; p <= block.high; p++) {
         int64_t j = p - block.low, at[] = {sequence, p % c->slots, b_head[1]};
-        keys[j] = row_of(c, K, at, c->width, w->keys + j * c->width);
-        values[j] =
-            are_keys ? keys[j] : row_of(c, V, at, c->value_width, w->values + j * c->value_width);
+        keys[j] = row_of(c, c->keys, at, c->width, w->keys + j * c->width);
+        values[j] = are_keys
+                        ? keys[j]
+                        : row_of(c, c->values, at, c->value_width, w->values + j * c->value_width);
     }
     for (int64_t i = 0; i < n_queries; i++) add_block(c, &w->query[i], block, keys, values);
 }
@@ -227,6 +232,24 @@ static Range begin_queries(const Cached *c, const Work *w, const int64_t b_head_
     return all;
 }
 
+/* Rows of windows, of which a query sees those that it has a bit for. */
+static void add_rows(const Cached *c, const Work *w, const int64_t b_head_t_n[4]) {
+    const int32_t *positions = c->call->in[POSITIONS];
+    int64_t first = b_head_t_n[0] * c->time + b_head_t_n[2], n = b_head_t_n[3];
+    Cached behind = *c;
+    behind.keys = behind.values = ROWS;
+    behind.slots = c->call->in_type[ROWS].shape.dim[1];
+    const Range all = {0, behind.slots - 1};
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = first + i / c->group;
+        w->query[i].chosen =
+            (const int32_t *)c->call->in[SEEN] + row * cpu_pieces(behind.slots, 32);
+        if (positions[row] >= 0) w->query[i].sees = all;
+    }
+    for (int64_t p = 0; p < behind.slots; p += KEYS_A_BLOCK)
+        add_keys(&behind, w, b_head_t_n, n, (Range){p, cpu_min(p + KEYS_A_BLOCK - 1, all.high)});
+}
+
 static void end_queries(const Cached *c, const Work *w, const int64_t b_head_t_n[4]) {
     int64_t b = b_head_t_n[0], head = b_head_t_n[1], t = b_head_t_n[2], n = b_head_t_n[3];
     for (int64_t i = 0; i < n; i++) {
@@ -251,6 +274,7 @@ static void attend(const void *context, int64_t begin, int64_t end, int worker) 
         Range all = begin_queries(c, &w, which);
         for (int64_t p = all.low; p <= all.high; p += KEYS_A_BLOCK)
             add_keys(c, &w, which, which[3], (Range){p, cpu_min(p + KEYS_A_BLOCK - 1, all.high)});
+        if (c->call->n_in > ROWS) add_rows(c, &w, which);
         end_queries(c, &w, which);
     }
 }
@@ -302,7 +326,7 @@ static void attend_stretch(const MxDevice *device, const Cached *c, int64_t b, S
     a.time = stretch.n;
     a.half = stretch.n;
     a.first = stretch.first;
-    a.keys = stretch.first + stretch.n;
+    a.keys = a.tokens = stretch.first + stretch.n;
     a.oldest = cpu_max(0, a.keys - c->slots);
     a.blocks_from = stretch.first;
     a.value_width = c->value_width;
@@ -337,7 +361,8 @@ static size_t cache_attention_scratch(const MxDevice *device, const MxKernelCall
 static void cache_attention_run(const MxDevice *device, const MxKernelCall *call) {
     Cached c = cached_of(call);
     Work w;
-    if (!call->out[0] || attend_stretches(device, &c)) return;
+    bool is_pooled = call->n_in > ROWS;
+    if (!call->out[0] || (!is_pooled && attend_stretches(device, &c))) return;
     c.worker_bytes = carve(&c, NULL, &w);
     cpu_for_uneven(device, c.batch * c.key_heads * cpu_pieces(c.time, QUERIES_A_PIECE), 1, attend,
                    &c);
@@ -345,3 +370,5 @@ static void cache_attention_run(const MxDevice *device, const MxKernelCall *call
 
 const MxKernel cpu_cache_attention = {.scratch = cache_attention_scratch,
                                       .run = cache_attention_run};
+const MxKernel cpu_cache_pooled_attention = {.scratch = cache_attention_scratch,
+                                             .run = cache_attention_run};

@@ -73,3 +73,21 @@ static void embed_grad_run(const MxDevice *device, const MxKernelCall *call) {
 }
 
 const MxKernel cpu_embed_grad = {.run = embed_grad_run};
+
+static void row_ids_run(const MxDevice *device, const MxKernelCall *call) {
+    MxShape table = call->in_type[0].shape;
+    const int32_t *ids = call->in[1];
+    int32_t *out = call->out[0];
+    float row[CPU_BLOCK];
+    (void)device;
+    for (int64_t i = 0; out && i < mx_shape_count(call->in_type[1].shape); i++)
+        for (int64_t at = 0, n; at < table.dim[1]; at += n) {
+            MX_ASSERT(ids[i] >= 0 && ids[i] < table.dim[0]);
+            n = cpu_min(CPU_BLOCK, table.dim[1] - at);
+            const float *x =
+                cpu_read(call->in[0], call->in_type[0].dtype, ids[i] * table.dim[1] + at, n, row);
+            for (int64_t j = 0; j < n; j++) *out++ = (int32_t)x[j];
+        }
+}
+
+const MxKernel cpu_row_ids = {.run = row_ids_run};

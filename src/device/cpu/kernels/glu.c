@@ -81,6 +81,21 @@ static inline float quick_gelu_slope(float x) {
     return s + quick_in * x * s * (1.0f - s);
 }
 
+/* log(1 + exp(x)), by the logarithm's own argument where 1 + exp(-|x|) rounds. Source: Higham 2002,
+ * 1.14.1. */
+static inline float softplus(float x) {
+    float e = vec_exp(x < 0.0f ? x : -x), sum = 1.0f + e, gained = sum - 1.0f;
+    float tail = gained > 0.0f ? vec_log(sum) * (e / gained) : e;
+    return x > 0.0f ? x + tail : tail;
+}
+static inline float sqrt_softplus(float x) {
+    return sqrtf(softplus(x));
+}
+static inline float sqrt_softplus_slope(float x) {
+    const float least = 1e-37f;
+    return 0.5f * vec_sigmoid(x) / sqrtf(softplus(x) + least);
+}
+
 /* ---- loops */
 
 enum { LIMIT, TERM, PARAMS };
@@ -125,6 +140,7 @@ LOOPS(linear)
 LOOPS(sigmoid)
 LOOPS(quick_gelu)
 LOOPS(gelu_exact)
+LOOPS(sqrt_softplus)
 
 static const struct {
     CpuMapBlock *forward, *backward;
@@ -136,6 +152,7 @@ static const struct {
     [MX_SIGMOID] = {sigmoid_block, sigmoid_grad_block},
     [MX_QUICK_GELU] = {quick_gelu_block, quick_gelu_grad_block},
     [MX_GELU_EXACT] = {gelu_exact_block, gelu_exact_grad_block},
+    [MX_SQRT_SOFTPLUS] = {sqrt_softplus_block, sqrt_softplus_grad_block},
 };
 
 static void read_params(const MxKernelCall *call, float param[PARAMS]) {

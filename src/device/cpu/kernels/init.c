@@ -135,18 +135,32 @@ static int64_t place_in_whole(const MxInitAttr *attr, int64_t at, int64_t *n) {
     return place;
 }
 
-static void random_span(const void *context, int64_t begin, int64_t end, int worker) {
+/* Numbers of the whole's elements from `from` on. */
+static void cycle_run(const MxKernelCall *call, int64_t from, int64_t at, int64_t n) {
+    const MxInitAttr *attr = call->attr;
+    int64_t cycle = (int64_t)attr->value;
+    for (int64_t i = 0; i < n; i++)
+        if (attr->type.dtype == MX_I32)
+            ((int32_t *)call->out[0])[at + i] = (int32_t)((from + i) % cycle);
+        else
+            ((float *)call->out[0])[at + i] = (float)((from + i) % cycle);
+}
+
+static void varied_span(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const MxKernelCall *call = context;
     const MxInitAttr *attr = call->attr;
+    bool is_cycle = attr->fill == MX_FILL_CYCLE;
+    void (*make)(const MxKernelCall *, int64_t, int64_t, int64_t) =
+        is_cycle ? cycle_run : random_run;
     if (!attr->whole.rank) {
-        random_run(call, begin, begin, end - begin);
+        make(call, begin, begin, end - begin);
         return;
     }
     for (int64_t at = begin, n, run; at < end; at += n) {
         int64_t from = place_in_whole(attr, at, &run);
         n = cpu_min(run - at % run, end - at);
-        random_run(call, from, at, n);
+        make(call, from, at, n);
     }
 }
 
@@ -168,13 +182,15 @@ static void init_run(const MxDevice *device, const MxKernelCall *call) {
     const MxInitAttr *attr = call->attr;
     MxDtype dtype = attr->type.dtype;
     bool is_constant = attr->fill == MX_FILL_CONSTANT;
-    MX_ASSERT(dtype == MX_F32 || dtype == MX_BF16 || (dtype == MX_I32 && is_constant));
+    bool is_cycle = attr->fill == MX_FILL_CYCLE;
+    MX_ASSERT(dtype == MX_F32 || (dtype == MX_BF16 && !is_cycle) ||
+              (dtype == MX_I32 && (is_constant || is_cycle)));
     int64_t n = mx_shape_count(attr->type.shape);
     if (!call->out[0]) return;
     if (is_constant && attr->value == 0)
         cpu_zero(device, call->out[0], (size_t)n * mx_dtype_bytes(dtype));
     else
-        cpu_for(device, n, CPU_PIECE, is_constant ? constant_span : random_span, call);
+        cpu_for(device, n, CPU_PIECE, is_constant ? constant_span : varied_span, call);
 }
 
 const MxKernel cpu_init = {.run = init_run};

@@ -78,3 +78,8 @@ ON_HOST(all_to_all);
 ON_HOST(swap_halves);
 ON_HOST(to_few);
 ON_HOST(from_few);
+ON_HOST(every);
+ON_HOST(row_ids);
+ON_HOST(pooled_attention);
+ON_HOST(pooled_attention_grad);
+ON_HOST(cache_pooled_attention);

@@ -135,6 +135,17 @@ __global__ void __launch_bounds__(GPU_BLOCK) init_kernel(const __grid_constant__
     }
 }
 
+__global__ void __launch_bounds__(GPU_BLOCK)
+    cycle_kernel(const __grid_constant__ Init init, int32_t *numbers) {
+    int64_t i = (int64_t)blockIdx.x * GPU_BLOCK + threadIdx.x;
+    if (i >= init.n) return;
+    int64_t number = place_in_whole(init, i) % (int64_t)init.value;
+    if (numbers)
+        numbers[i] = (int32_t)number;
+    else
+        gpu_put(init.out, i, (float)number);
+}
+
 template <class T>
 __global__ void __launch_bounds__(GPU_BLOCK) constant_kernel(T *out, int64_t n, T value) {
     int64_t step = (int64_t)gridDim.x * GPU_BLOCK;
@@ -165,7 +176,9 @@ static void init_run(const MxDevice *device, const MxKernelCall *call) {
     const MxInitAttr *attr = (const MxInitAttr *)call->attr;
     MxDtype dtype = attr->type.dtype;
     bool is_constant = attr->fill == MX_FILL_CONSTANT;
-    MX_ASSERT(dtype == MX_F32 || dtype == MX_BF16 || (dtype == MX_I32 && is_constant));
+    bool is_cycle = attr->fill == MX_FILL_CYCLE;
+    MX_ASSERT(dtype == MX_F32 || (dtype == MX_BF16 && !is_cycle) ||
+              (dtype == MX_I32 && (is_constant || is_cycle)));
     if (!call->out[0]) return;
     if (is_constant) {
         init_constant(device, call, attr->value);
@@ -176,7 +189,11 @@ static void init_run(const MxDevice *device, const MxKernelCall *call) {
     init.n = mx_shape_count(attr->type.shape);
     init.seed = attr->seed, init.stream = attr->stream;
     init.fill = attr->fill, init.value = (float)attr->value;
-    gpu_launch(device, init_kernel, gpu_blocks(init.n, GPU_BLOCK * WORDS), GPU_BLOCK, 0, init);
+    if (is_cycle)
+        gpu_launch(device, cycle_kernel, gpu_blocks(init.n), GPU_BLOCK, 0, init,
+                   dtype == MX_I32 ? (int32_t *)call->out[0] : nullptr);
+    else
+        gpu_launch(device, init_kernel, gpu_blocks(init.n, GPU_BLOCK * WORDS), GPU_BLOCK, 0, init);
 }
 GPU_KERNEL(init, .run = init_run);
 
