@@ -1,7 +1,7 @@
 /* ops.h — the ops: their attributes and the functions that add them to a trace. Each function's
  * comment is the op's definition; a backend's kernel must compute exactly that. This header has the
- * ops that any program uses; ops_layers.h has the ops of layers, ops_loss.h losses and counts,
- * ops_update.h initial values and updates.
+ * ops that any program uses; ops_layers.h has the ops of layers, ops_windows.h those of windows of
+ * tokens, ops_loss.h losses and counts, ops_update.h initial values and updates.
  *
  * Letters in shapes: B batch, T time, D model, N query heads, K key/value heads, H head, V vocab;
  * ".." any dims. Values of type bf16 are computed in f32 and rounded once at the end, unless the
@@ -12,6 +12,7 @@
 #include <mx/ops_layers.h>
 #include <mx/ops_loss.h>
 #include <mx/ops_update.h>
+#include <mx/ops_windows.h>
 
 enum {
 #define MX_OP(symbol) MX_OP_##symbol,

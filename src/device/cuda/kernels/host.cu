@@ -1,5 +1,6 @@
 /* host.cu — ops that a GPU leaves to the host: the CPU's kernels run on copies of their arrays.
- * They are the exchanges between ranks; kernels of a few other ops call it for what ranks share. */
+ * They are the exchanges between ranks and the pooling of windows; kernels of a few other ops call
+ * it for what ranks share. */
 #include "device/cuda/gpu.cuh"
 extern "C" {
 #include "device/cpu/cpu.h"
@@ -83,3 +84,5 @@ ON_HOST(row_ids);
 ON_HOST(pooled_attention);
 ON_HOST(pooled_attention_grad);
 ON_HOST(cache_pooled_attention);
+ON_HOST(pool);
+ON_HOST(pool_grad);

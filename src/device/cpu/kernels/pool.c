@@ -1,0 +1,199 @@
+/* pool.c — windows of tokens: means of their rows, a block of columns at a time. The bias's
+ * gradient is a sum over all windows: each piece of them writes a partial sum to scratch, and the
+ * pieces are added up in order. */
+#include "kernel.h"
+#include "vec.h"
+
+#include <math.h>
+
+enum { COLUMNS = 128 /* of a block */, MOST_PARTIALS = 64 };
+enum { X, GATES, BIAS, SEGMENTS, DY };
+
+typedef struct Pool {
+    const MxKernelCall *call;
+    int64_t time, windows;    /* tokens and windows of a row of the batch */
+    int64_t ratio, before;    /* tokens of a window; of the one before that take part */
+    int64_t width, out_width; /* elements of a row, and of a pooled one */
+    int64_t all, piece;       /* windows of all rows; and of a thread at a time */
+    MxDtype dtype;
+    float *partial; /* [pieces, ratio, width] of the bias's gradient */
+} Pool;
+
+/* Columns of a window, whose terms from `first` on take part. */
+typedef struct Block {
+    int64_t b, w, column, n, first;
+} Block;
+
+static Pool pool_of(const MxKernelCall *call) {
+    const MxPoolAttr *attr = call->attr;
+    MxShape x = call->in_type[X].shape;
+    Pool p = {.call = call,
+              .time = x.dim[1],
+              .windows = x.dim[1] / attr->ratio,
+              .ratio = attr->ratio,
+              .before = attr->overlaps ? attr->ratio : 0,
+              .width = x.dim[2],
+              .out_width = attr->overlaps ? x.dim[2] / 2 : x.dim[2],
+              .dtype = call->in_type[X].dtype};
+    p.all = x.dim[0] * p.windows;
+    p.piece = cpu_max(1, CPU_PIECE / cpu_max(1, p.ratio * p.width));
+    return p;
+}
+
+static Block block_of(const Pool *p, int64_t window, int64_t column) {
+    int64_t b = window / p->windows, w = window % p->windows;
+    const int32_t *own = (const int32_t *)p->call->in[SEGMENTS] + b * p->time + w * p->ratio;
+    bool joins = w && own[0] == own[-p->ratio];
+    return (Block){b, w, column, cpu_min(COLUMNS, p->out_width - column), joins ? 0 : p->before};
+}
+
+/* Where the columns of a term are in x and the gates, and in the bias. */
+typedef struct Term {
+    int64_t row, bias;
+} Term;
+
+static Term term_of(const Pool *p, const Block *k, int64_t i) {
+    int64_t token = k->b * p->time + k->w * p->ratio - p->before + i;
+    int64_t column = k->column + (i < p->before ? 0 : p->width - p->out_width);
+    return (Term){token * p->width + column, i % p->ratio * p->width + column};
+}
+
+static void read_scores(const Pool *p, const Block *k, Term term, float *score) {
+    const float *bias = (const float *)p->call->in[BIAS] + term.bias;
+    const float *gates = cpu_read(p->call->in[GATES], p->dtype, term.row, k->n, score);
+#pragma omp simd
+    for (int64_t j = 0; j < k->n; j++) score[j] = gates[j] + bias[j];
+}
+
+/* ---- means */
+
+/* Of a block: in each column the largest score, 1 / the sum of exp(score - most), the mean. */
+typedef struct Means {
+    float most[COLUMNS], inverse[COLUMNS], y[COLUMNS];
+} Means;
+
+static void raise_most(int64_t n, const float *score, float *most) {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) most[j] = score[j] > most[j] ? score[j] : most[j];
+}
+
+/* Sums are collected in m->inverse and m->y. */
+static void add_term(int64_t n, const float *score, const float *x, Means *m) {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
+        float e = vec_exp(score[j] - m->most[j]);
+        m->inverse[j] += e;
+        m->y[j] += e * x[j];
+    }
+}
+
+static void find_means(const Pool *p, const Block *k, Means *m) {
+    float score[COLUMNS], x_block[COLUMNS];
+    int64_t end = p->before + p->ratio;
+    for (int64_t j = 0; j < k->n; j++) m->most[j] = -INFINITY;
+    memset(m->inverse, 0, sizeof m->inverse);
+    memset(m->y, 0, sizeof m->y);
+    for (int64_t i = k->first; i < end; i++) {
+        read_scores(p, k, term_of(p, k, i), score);
+        raise_most(k->n, score, m->most);
+    }
+    for (int64_t i = k->first; i < end; i++) {
+        Term term = term_of(p, k, i);
+        read_scores(p, k, term, score);
+        add_term(k->n, score, cpu_read(p->call->in[X], p->dtype, term.row, k->n, x_block), m);
+    }
+    for (int64_t j = 0; j < k->n; j++) {
+        m->inverse[j] = 1.0f / m->inverse[j];
+        m->y[j] *= m->inverse[j];
+    }
+}
+
+static void pool_windows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const Pool *p = context;
+    Means m;
+    for (int64_t window = begin; window < end; window++)
+        for (int64_t column = 0; column < p->out_width; column += COLUMNS) {
+            Block k = block_of(p, window, column);
+            find_means(p, &k, &m);
+            cpu_store(m.y, k.n, p->call->out[0], p->dtype, window * p->out_width + column);
+        }
+}
+
+static void pool_run(const MxDevice *device, const MxKernelCall *call) {
+    Pool p = pool_of(call);
+    if (call->out[0]) cpu_for(device, p.all, p.piece, pool_windows, &p);
+}
+
+const MxKernel cpu_pool = {.run = pool_run};
+
+/* ---- gradient: dx_i = p_i dy, dscore_i = dx_i (x_i - y), of the bias a sum over windows */
+
+/* What a term gets; its score becomes that of the score. */
+static void give_term(int64_t n, const float *x_dy[2], const Means *m, float *score, float *dx) {
+    const float *x = x_dy[0], *dy = x_dy[1];
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
+        dx[j] = vec_exp(score[j] - m->most[j]) * m->inverse[j] * dy[j];
+        score[j] = dx[j] * (x[j] - m->y[j]);
+    }
+}
+
+static void pool_grad_block(const Pool *p, const Block *k, float *dbias) {
+    void *const *in = p->call->in, *const *out = p->call->out;
+    float score[COLUMNS], dx[COLUMNS], x_block[COLUMNS], dy_block[COLUMNS];
+    int64_t y_row = (k->b * p->windows + k->w) * p->out_width + k->column;
+    const float *dy = cpu_read(in[DY], p->dtype, y_row, k->n, dy_block);
+    Means m;
+    find_means(p, k, &m);
+    for (int64_t i = k->first; i < p->before + p->ratio; i++) {
+        Term term = term_of(p, k, i);
+        const float *x = cpu_read(in[X], p->dtype, term.row, k->n, x_block);
+        read_scores(p, k, term, score);
+        give_term(k->n, (const float *[]){x, dy}, &m, score, dx);
+        if (out[X]) cpu_store(dx, k->n, out[X], p->dtype, term.row);
+        if (out[GATES]) cpu_store(score, k->n, out[GATES], p->dtype, term.row);
+        vec_add_times(k->n, 1.0f, score, dbias + term.bias);
+    }
+}
+
+static void pool_grad_windows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const Pool *p = context;
+    int64_t n = p->ratio * p->width;
+    float *partial = p->partial + begin / p->piece * n;
+    memset(partial, 0, (size_t)n * sizeof *partial);
+    for (int64_t window = begin; window < end; window++)
+        for (int64_t column = 0; column < p->out_width; column += COLUMNS) {
+            Block k = block_of(p, window, column);
+            pool_grad_block(p, &k, partial);
+        }
+}
+
+static Pool pool_grad_of(const MxKernelCall *call) {
+    Pool p = pool_of(call);
+    p.piece = cpu_max(p.piece, cpu_pieces(p.all, MOST_PARTIALS));
+    p.partial = call->scratch;
+    return p;
+}
+
+static size_t pool_grad_scratch(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    Pool p = pool_grad_of(call);
+    return (size_t)(cpu_pieces(p.all, p.piece) * p.ratio * p.width) * sizeof(float);
+}
+
+static void pool_grad_run(const MxDevice *device, const MxKernelCall *call) {
+    Pool p = pool_grad_of(call);
+    int64_t n = p.ratio * p.width;
+    size_t bytes = (size_t)mx_shape_count(call->in_type[X].shape) * mx_dtype_bytes(p.dtype);
+    for (int i = X; i <= GATES; i++) /* there are tokens that no window reads */
+        if (call->out[i]) cpu_zero(device, call->out[i], bytes);
+    cpu_for(device, p.all, p.piece, pool_grad_windows, &p);
+    if (!call->out[BIAS]) return;
+    memset(call->out[BIAS], 0, (size_t)n * sizeof(float));
+    for (int64_t i = 0; i < cpu_pieces(p.all, p.piece); i++)
+        cpu_add_to(p.partial + i * n, n, call->out[BIAS], MX_F32, 0);
+}
+
+const MxKernel cpu_pool_grad = {.scratch = pool_grad_scratch, .run = pool_grad_run};

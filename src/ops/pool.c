@@ -1,0 +1,100 @@
+/* pool.c — windows of consecutive tokens: pooling their rows into one. */
+#include <mx/ops.h>
+
+#include "internal.h"
+
+/* Checks that a row of T tokens has a window. */
+static bool has_windows(MxInfer *infer, int64_t T, int64_t ratio) {
+    if (ratio < 1) return mx_infer_fail(infer, "a window must have at least one token");
+    return T >= ratio || mx_infer_fail(infer, "rows of %lld tokens have no window of %lld",
+                                       (long long)T, (long long)ratio);
+}
+
+/* ---- pooling. The gradient's inputs are the same and the cotangent. */
+
+enum { X, GATES, BIAS, SEGMENTS, DY };
+
+MxValue mx_pool(MxTrace *t, MxValue x, MxValue gates, MxValue bias, MxValue segments,
+                MxPoolAttr attr) {
+    return mx_trace_node(t, &op_pool, (MxValue[]){x, gates, bias, segments}, DY, &attr);
+}
+
+static bool check_pool(MxInfer *infer) {
+    const MxPoolAttr *attr = infer->attr;
+    MxShape x = infer->in[X].shape, bias = infer->in[BIAS].shape, s = infer->in[SEGMENTS].shape;
+    if (!ops_is_real(infer, X) || !ops_same_type(infer, X, GATES) ||
+        !ops_is(infer, BIAS, MX_F32, 2) || !ops_is(infer, SEGMENTS, MX_I32, 2))
+        return false;
+    if (x.rank != 3 || bias.dim[0] != attr->ratio || bias.dim[1] != x.dim[2])
+        return mx_infer_fail(infer, "x must be [B, T, E] and the bias [R, E]");
+    if (attr->overlaps && x.dim[2] % 2)
+        return mx_infer_fail(infer, "rows of windows that overlap must have two halves");
+    if (s.dim[0] != x.dim[0] || s.dim[1] != x.dim[1])
+        return mx_infer_fail(infer, "segments must be [B, T]");
+    return has_windows(infer, x.dim[1], attr->ratio);
+}
+
+static MxType pooled_type(const MxInfer *infer) {
+    const MxPoolAttr *attr = infer->attr;
+    MxType y = infer->in[X];
+    y.shape.dim[1] /= attr->ratio;
+    if (attr->overlaps) y.shape.dim[2] /= 2;
+    return y;
+}
+
+static bool pool_infer(MxInfer *infer) {
+    if (!check_pool(infer)) return false;
+    infer->out[0] = pooled_type(infer);
+    return true;
+}
+
+static void pool_vjp(const MxVjp *v) {
+    MxValue in[DY + 1] = {[DY] = v->dy[0]};
+    memcpy(in, v->in, DY * sizeof *in);
+    MxValue dx = mx_trace_node(v->t, &op_pool_grad, in, DY + 1, v->attr);
+    for (int i = 0; i < SEGMENTS; i++) v->dx[i] = dx < 0 ? MX_NONE : dx + i;
+}
+
+/* Rows are cut; the bias's gradient is a sum over them. */
+static void pool_cut(MxFactors *f) {
+    int row = ops_new_factor(f);
+    for (int i = 0; i < f->n_in; i++)
+        if (i != BIAS) f->in_dim[i][0] = row;
+    for (int i = 0; i < f->n_out; i++)
+        if (i != BIAS) f->out_dim[i][0] = row;
+}
+
+static void pool_print(MxText *text, const void *attr) {
+    const MxPoolAttr *a = attr;
+    mx_text_add(text, "%lld%s", (long long)a->ratio, a->overlaps ? " overlaps" : "");
+}
+
+const MxOp op_pool = {
+    .name = "pool",
+    .arity = DY,
+    .attr_bytes = sizeof(MxPoolAttr),
+    .infer = pool_infer,
+    .vjp = pool_vjp,
+    .partition = pool_cut,
+    .print = pool_print,
+    .doc = "means of windows of rows, weighted by a softmax of gates plus a bias",
+};
+
+static bool pool_grad_infer(MxInfer *infer) {
+    if (!check_pool(infer)) return false;
+    MxType y = pooled_type(infer);
+    infer->n_out = SEGMENTS;
+    for (int i = 0; i < SEGMENTS; i++) infer->out[i] = infer->in[i];
+    return (infer->in[DY].dtype == y.dtype && mx_shape_equal(infer->in[DY].shape, y.shape)) ||
+           mx_infer_fail(infer, "dy must be [B, W, H] of x's dtype");
+}
+
+const MxOp op_pool_grad = {
+    .name = "pool_grad",
+    .arity = DY + 1,
+    .attr_bytes = sizeof(MxPoolAttr),
+    .infer = pool_grad_infer,
+    .partition = pool_cut,
+    .print = pool_print,
+    .doc = "dx, dgates, dbias (f32) from x, gates, bias, segments, dy",
+};

@@ -1,0 +1,70 @@
+/* pool.c — windows of tokens: their means. */
+#include "cases.h"
+
+#include <math.h>
+
+/* One element of a pooled row: window w of row b, column h. */
+static double pooled(const Reference *r, int64_t b, int64_t w, int64_t h) {
+    const MxPoolAttr *attr = r->attr;
+    MxShape x = r->in_type[0].shape;
+    int64_t R = attr->ratio, E = x.dim[2], first = b * x.dim[1] + w * R;
+    const double *segments = r->in[3];
+    bool joins = attr->overlaps && w && segments[first] == segments[first - R];
+    double sum = 0, y = 0;
+    for (int64_t i = joins ? -R : 0; i < R; i++) {
+        int64_t column = attr->overlaps && i >= 0 ? E / 2 + h : h, at = (first + i) * E + column;
+        double e = exp(r->in[1][at] + r->in[2][(i + R) % R * E + column]);
+        sum += e;
+        y += e * r->in[0][at];
+    }
+    return y / sum;
+}
+
+static void ref_pool(const Reference *r) {
+    MxShape y = r->out_type[0].shape;
+    for (int64_t i = 0; i < element_count(r->out_type[0]); i++) {
+        int64_t window = i / y.dim[2];
+        r->out[0][i] = pooled(r, window / y.dim[1], window % y.dim[1], i % y.dim[2]);
+    }
+}
+
+// clang-format off
+const OpTest test_pool = {
+    CASES(
+        {"of three, two tokens behind", ATTR(MxPoolAttr, .ratio = 3), "x2,14,5 x2,14,5 f3,5 i2,14:segments5", NULL, 0},
+        {"of three, overlaps", ATTR(MxPoolAttr, .ratio = 3, .overlaps = true), "x2,14,10 x2,14,10 f3,10 i2,14:segments100", NULL, 0},
+        {"overlaps, segments", ATTR(MxPoolAttr, .ratio = 4, .overlaps = true), "x3,30,6 x3,30,6 f4,6 i3,30:segments9", NULL, 0},
+        {"a window", ATTR(MxPoolAttr, .ratio = 7, .overlaps = true), "x2,7,6 x2,7,6 f7,6 i2,7:segments100", NULL, 0},
+        {"windows of one", ATTR(MxPoolAttr, .ratio = 1, .overlaps = true), "x2,11,6 x2,11,6 f1,6 i2,11:segments4", NULL, 0},
+        {"far apart", ATTR(MxPoolAttr, .ratio = 5), "x2,23,3 x2,23,3:normal40 f5,3:normal40 i2,23:segments100", NULL, 0},
+        {"long windows, columns in blocks", ATTR(MxPoolAttr, .ratio = 128), "x2,300,301 x2,300,301 f128,301 i2,300:segments200", NULL, CASE_NO_SLOPE},
+        {"many", ATTR(MxPoolAttr, .ratio = 4, .overlaps = true), "x3,203,402 x3,203,402 f4,402 i3,203:segments50", NULL, CASE_NO_SLOPE},
+        {NULL, ATTR(MxPoolAttr, .ratio = 3), "b2,14,5 b2,14,5 f3,5 i2,14", "b2,4,5", 0},
+        {NULL, ATTR(MxPoolAttr, .ratio = 4, .overlaps = true), "b2,8,6 b2,8,6 f4,6 i2,8", "b2,2,3", 0},
+        {NULL, ATTR(MxPoolAttr, .ratio = 4), "f8,16,4 f8,16,4 f4,4 i8,16:segments9", NULL, CASE_RANKS},
+        {"of ranks, overlaps", ATTR(MxPoolAttr, .ratio = 4, .overlaps = true), "f8,16,4 f8,16,4 f4,4 i8,16:segments9", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxPoolAttr, .ratio = 3), "i2,14,5 i2,14,5 f3,5 i2,14", "input 0 must be float32 or bfloat16"},
+        {ATTR(MxPoolAttr, .ratio = 3), "f2,14,5 b2,14,5 f3,5 i2,14", "inputs 0 and 1 must have one type"},
+        {ATTR(MxPoolAttr, .ratio = 3), "b2,14,5 b2,14,5 b3,5 i2,14", "input 2 must be float32 of rank 2"},
+        {ATTR(MxPoolAttr, .ratio = 3), "f2,14,5 f2,14,5 f4,5 i2,14", "the bias [R, E]"},
+        {ATTR(MxPoolAttr, .ratio = 3), "f2,14,5 f2,14,5 f3,4 i2,14", "the bias [R, E]"},
+        {ATTR(MxPoolAttr, .ratio = 3), "f14,5 f14,5 f3,5 i2,14", "x must be [B, T, E]"},
+        {ATTR(MxPoolAttr, .ratio = 3), "f2,14,5 f2,14,5 f3,5 i2,13", "segments must be [B, T]"},
+        {ATTR(MxPoolAttr, .ratio = 3, .overlaps = true), "f2,14,5 f2,14,5 f3,5 i2,14", "must have two halves"},
+        {ATTR(MxPoolAttr, .ratio = 3), "f2,2,5 f2,2,5 f3,5 i2,2", "rows of 2 tokens have no window of 3"},
+        {ATTR(MxPoolAttr, .ratio = 0), "f2,2,5 f2,2,5 f0,5 i2,2", "must have at least one token"}),
+    .reference = ref_pool,
+    .flows = 1 << 0 | 1 << 1 | 1 << 2,
+};
+
+const OpTest test_pool_grad = {
+    WRONG(
+        {ATTR(MxPoolAttr, .ratio = 3), "f2,14,5 f2,14,5 f3,5 i2,14 f2,5,5", "dy must be [B, W, H] of x's dtype"},
+        {ATTR(MxPoolAttr, .ratio = 3), "b2,14,5 b2,14,5 f3,5 i2,14 f2,4,5", "dy must be [B, W, H] of x's dtype"},
+        {ATTR(MxPoolAttr, .ratio = 3, .overlaps = true), "f2,14,6 f2,14,6 f3,6 i2,14 f2,4,6", "dy must be [B, W, H] of x's dtype"},
+        {ATTR(MxPoolAttr, .ratio = 3), "f2,2,5 f2,2,5 f3,5 i2,2 f2,1,5", "rows of 2 tokens have no window of 3"}),
+    .forward = &op_pool,
+    .wrt = {0, 1, 2},
+};
+// clang-format on
