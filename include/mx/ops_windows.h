@@ -25,4 +25,14 @@ typedef struct MxPoolAttr {
 MxValue mx_pool(MxTrace *t, MxValue x, MxValue gates, MxValue bias, MxValue segments,
                 MxPoolAttr attr);
 
+typedef struct MxWindowsAttr {
+    int64_t ratio; /* R, at least 1 */
+} MxWindowsAttr;
+
+/* mx_windows — the windows that each token sees, i32 [B, T, ceil(W / 32)] in the form of
+ * mx_attention_chosen: bit w % 32 of word w / 32 is 1 if window w is over, (w + 1) R <= t + 1, and
+ * all its tokens are of t's segment, which is not 0 (padding). segments i32 [B, T], T >= R. Source:
+ * DeepSeek-V4 (2026) 2.3; MaxText layers/attention_compressed.py (DeepseekV4Indexer) @e591f30c. */
+MxValue mx_windows(MxTrace *t, MxValue segments, int64_t ratio);
+
 #endif

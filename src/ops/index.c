@@ -7,15 +7,14 @@
 
 enum { INDEX_Q, INDEX_K, INDEX_W, SEGMENTS, Q, K, CHOSEN, WITH_CHOSEN };
 
-/* i32 words that hold a bit for each key. */
-static int64_t words_of(int64_t keys) {
+int64_t ops_words_of(int64_t keys) {
     return (keys + 31) / 32;
 }
 
 bool ops_is_chosen(const MxInfer *infer, int i, int queries, int keys) {
     MxShape q = infer->in[queries].shape, k = infer->in[keys].shape;
     return infer->in[i].dtype == MX_I32 &&
-           mx_shape_equal(infer->in[i].shape, MX_SHAPE(q.dim[0], q.dim[1], words_of(k.dim[1])));
+           mx_shape_equal(infer->in[i].shape, MX_SHAPE(q.dim[0], q.dim[1], ops_words_of(k.dim[1])));
 }
 
 /* Queries from first_query on, or all, against keys of the same sequences. */
@@ -71,7 +70,7 @@ static bool index_infer(MxInfer *infer) {
     MxShape q = infer->in[INDEX_Q].shape, k = infer->in[INDEX_K].shape;
     if (!check_index(infer, a->is_part, a->first_query)) return false;
     if (a->n_best < 1) return mx_infer_fail(infer, "a query must see at least one key");
-    infer->out[0] = (MxType){MX_I32, MX_SHAPE(q.dim[0], q.dim[1], words_of(k.dim[1]))};
+    infer->out[0] = (MxType){MX_I32, MX_SHAPE(q.dim[0], q.dim[1], ops_words_of(k.dim[1]))};
     return true;
 }
 
@@ -132,7 +131,7 @@ static bool cache_index_infer(MxInfer *infer) {
         return mx_infer_fail(infer, "positions must be [B, T], sequences [B]");
     if (((const MxIndexAttr *)infer->attr)->n_best < 1)
         return mx_infer_fail(infer, "a query must see at least one key");
-    infer->out[0] = (MxType){MX_I32, MX_SHAPE(q.dim[0], q.dim[1], words_of(k.dim[1]))};
+    infer->out[0] = (MxType){MX_I32, MX_SHAPE(q.dim[0], q.dim[1], ops_words_of(k.dim[1]))};
     return true;
 }
 

@@ -1,4 +1,5 @@
-/* pool.c — windows of consecutive tokens: pooling their rows into one. */
+/* pool.c — windows of consecutive tokens: pooling their rows into one, and which of them a token
+ * sees. */
 #include <mx/ops.h>
 
 #include "internal.h"
@@ -97,4 +98,38 @@ const MxOp op_pool_grad = {
     .partition = pool_cut,
     .print = pool_print,
     .doc = "dx, dgates, dbias (f32) from x, gates, bias, segments, dy",
+};
+
+/* ---- the windows that tokens see */
+
+MxValue mx_windows(MxTrace *t, MxValue segments, int64_t ratio) {
+    return mx_trace_node(t, &op_windows, &segments, 1, &(MxWindowsAttr){ratio});
+}
+
+static bool windows_infer(MxInfer *infer) {
+    int64_t ratio = ((const MxWindowsAttr *)infer->attr)->ratio;
+    MxShape s = infer->in[0].shape;
+    if (!ops_is(infer, 0, MX_I32, 2) || !has_windows(infer, s.dim[1], ratio)) return false;
+    infer->out[0] = (MxType){MX_I32, MX_SHAPE(s.dim[0], s.dim[1], ops_words_of(s.dim[1] / ratio))};
+    return true;
+}
+
+static void windows_cut(MxFactors *f) {
+    ops_cut_lead(f, 1, 1);
+    f->out_dim[0][0] = f->in_dim[0][0];
+}
+
+static void windows_print(MxText *text, const void *attr) {
+    mx_text_add(text, "%lld", (long long)((const MxWindowsAttr *)attr)->ratio);
+}
+
+const MxOp op_windows = {
+    .name = "windows",
+    .arity = 1,
+    .flags = MX_OP_CONSTANT,
+    .attr_bytes = sizeof(MxWindowsAttr),
+    .infer = windows_infer,
+    .partition = windows_cut,
+    .print = windows_print,
+    .doc = "the windows that are over and of a token's segment, a bit each",
 };

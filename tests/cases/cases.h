@@ -129,6 +129,13 @@ int parse_types(const char *text, MxType types[SHOT_INPUTS]);
 double case_normal(uint64_t seed, uint64_t index);
 uint32_t case_word(uint64_t seed, uint64_t index);
 
+/* is_window_of — whether all `ratio` tokens of window w of a row are of a segment that is not 0. */
+static inline bool is_window_of(const double *row, int64_t ratio, int64_t w, double segment) {
+    bool is = segment != 0;
+    for (int64_t i = 0; i < ratio; i++) is = is && row[w * ratio + i] == segment;
+    return is;
+}
+
 /* element_count — of an array. */
 static inline int64_t element_count(MxType type) {
     return mx_shape_count(type.shape);

@@ -1,4 +1,4 @@
-/* pool.c — windows of tokens: their means. */
+/* pool.c — windows of tokens: their means, and which of them tokens see. */
 #include "cases.h"
 
 #include <math.h>
@@ -25,6 +25,21 @@ static void ref_pool(const Reference *r) {
     for (int64_t i = 0; i < element_count(r->out_type[0]); i++) {
         int64_t window = i / y.dim[2];
         r->out[0][i] = pooled(r, window / y.dim[1], window % y.dim[1], i % y.dim[2]);
+    }
+}
+
+static void ref_windows(const Reference *r) {
+    int64_t R = ((const MxWindowsAttr *)r->attr)->ratio;
+    MxShape out = r->out_type[0].shape;
+    for (int64_t i = 0; i < out.dim[0] * out.dim[1]; i++) {
+        const double *row = r->in[0] + i / out.dim[1] * out.dim[1];
+        for (int64_t word = 0; word < out.dim[2]; word++) {
+            uint32_t bits = 0;
+            for (int64_t w = 32 * word; w < 32 * word + 32 && (w + 1) * R <= i % out.dim[1] + 1;
+                 w++)
+                bits |= (uint32_t)is_window_of(row, R, w, r->in[0][i]) << w % 32;
+            r->out[0][i * out.dim[2] + word] = (double)(int32_t)bits;
+        }
     }
 }
 
@@ -66,5 +81,23 @@ const OpTest test_pool_grad = {
         {ATTR(MxPoolAttr, .ratio = 3), "f2,2,5 f2,2,5 f3,5 i2,2 f2,1,5", "rows of 2 tokens have no window of 3"}),
     .forward = &op_pool,
     .wrt = {0, 1, 2},
+};
+
+const OpTest test_windows = {
+    CASES(
+        {"one segment, padding", ATTR(MxWindowsAttr, 3), "i2,14:segments100", NULL, 0},
+        {"segments", ATTR(MxWindowsAttr, 4), "i3,50:segments11", NULL, 0},
+        {"of one token", ATTR(MxWindowsAttr, 1), "i2,70:segments30", NULL, 0},
+        {"in disorder", ATTR(MxWindowsAttr, 2), "i3,40:ids3", NULL, 0},
+        {"many", ATTR(MxWindowsAttr, 2), "i3,700:segments300", NULL, 0},
+        {NULL, ATTR(MxWindowsAttr, 4), "i2,131", "i2,131,1", 0},
+        {NULL, ATTR(MxWindowsAttr, 4), "i2,132", "i2,132,2", 0},
+        {NULL, ATTR(MxWindowsAttr, 2), "i8,16:segments5", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxWindowsAttr, 3), "f2,14", "input 0 must be int32 of rank 2"},
+        {ATTR(MxWindowsAttr, 3), "i14", "input 0 must be int32 of rank 2"},
+        {ATTR(MxWindowsAttr, 3), "i2,2", "rows of 2 tokens have no window of 3"},
+        {ATTR(MxWindowsAttr, 0), "i2,2", "must have at least one token"}),
+    .reference = ref_windows,
 };
 // clang-format on

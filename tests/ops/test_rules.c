@@ -260,6 +260,7 @@ static const struct {
     {&op_index, &(const MxIndexAttr){.n_best = 8, .keeps_ties = true}, "8 and ties"},
     {&op_pool, &(const MxPoolAttr){4, true}, "4 overlaps"},
     {&op_pool_grad, &(const MxPoolAttr){.ratio = 128}, "128"},
+    {&op_windows, &(const MxWindowsAttr){4}, "4"},
     {&op_cache_index, &(const MxIndexAttr){.n_best = 8, .is_part = true, .first_query = 4},
      "8 from query 4"},
     {&op_index_loss, &(const MxIndexLossAttr){.factor = 0.5, .scale = 2}, "0.5 scale 2"},

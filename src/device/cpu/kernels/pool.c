@@ -1,7 +1,7 @@
-/* pool.c — windows of tokens: means of their rows, a block of columns at a time. The bias's
- * gradient is a sum over all windows: each piece of them writes a partial sum to scratch, and the
- * pieces are added up in order. */
-#include "kernel.h"
+/* pool.c — windows of tokens: means of their rows, a block of columns at a time, and which of them
+ * tokens see. The bias's gradient is a sum over all windows: each piece of them writes a partial
+ * sum to scratch, and the pieces are added up in order. */
+#include "pool.h"
 #include "vec.h"
 
 #include <math.h>
@@ -197,3 +197,51 @@ static void pool_grad_run(const MxDevice *device, const MxKernelCall *call) {
 }
 
 const MxKernel cpu_pool_grad = {.scratch = pool_grad_scratch, .run = pool_grad_run};
+
+/* ---- the windows that tokens see */
+
+void pool_segments(const int32_t *segments, const int64_t rows_time[2], int64_t ratio,
+                   int32_t *out) {
+    int64_t time = rows_time[1], windows = time / ratio;
+    for (int64_t i = 0; i < rows_time[0] * windows; i++) {
+        const int32_t *s = segments + i / windows * time + i % windows * ratio;
+        out[i] = s[0] ? s[0] : -1;
+        for (int64_t j = 1; j < ratio; j++)
+            if (s[j] != s[0]) out[i] = -1;
+    }
+}
+
+static int64_t windows_ratio(const MxKernelCall *call) {
+    return ((const MxWindowsAttr *)call->attr)->ratio;
+}
+
+static void windows_tokens(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    const int32_t *segments = call->in[0], *of_windows = call->scratch;
+    MxShape out = call->out_type[0].shape;
+    int64_t time = out.dim[1], words = out.dim[2], ratio = windows_ratio(call);
+    for (int64_t i = begin; i < end; i++) {
+        const int32_t *of_row = of_windows + i / time * (time / ratio);
+        uint32_t *seen = (uint32_t *)call->out[0] + i * words;
+        memset(seen, 0, (size_t)words * sizeof *seen);
+        for (int64_t w = 0; (w + 1) * ratio <= i % time + 1; w++)
+            if (of_row[w] == segments[i]) seen[w / 32] |= 1u << w % 32;
+    }
+}
+
+static size_t windows_scratch(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    MxShape s = call->in_type[0].shape;
+    return (size_t)(s.dim[0] * (s.dim[1] / windows_ratio(call))) * sizeof(int32_t);
+}
+
+static void windows_run(const MxDevice *device, const MxKernelCall *call) {
+    MxShape s = call->in_type[0].shape;
+    int64_t ratio = windows_ratio(call), windows = s.dim[1] / ratio;
+    if (!call->out[0]) return;
+    pool_segments(call->in[0], s.dim, ratio, call->scratch);
+    cpu_for(device, s.dim[0] * s.dim[1], cpu_max(1, CPU_PIECE / windows), windows_tokens, call);
+}
+
+const MxKernel cpu_windows = {.scratch = windows_scratch, .run = windows_run};
