@@ -258,13 +258,16 @@ typedef struct MxIndexAttr {
     bool keeps_ties; /* also choose all keys with the same score as the last of them */
     bool is_part;    /* as of MxAttentionAttr */
     int64_t first_query;
+    int64_t ratio; /* above 0: keys are windows of so many tokens; 0 = tokens */
 } MxIndexAttr;
 
 /* mx_index — the keys for each query, in the form of mx_attention_chosen: of the keys s <= t of its
  * segment the n_best with the largest scores sum over n of w[t, n] max(0, q[t, n] · k[s]), of equal
  * ones the first; all keys if there are no more. q [B, T, N, H], k [B, S, H], w f32 [B, T, N],
- * segments i32 [B, S]. Scores in f32. Source: DeepSeek-V3.2 (2025) 2.1; MaxText
- * layers/attention_mla.py (Indexer) @e591f30c. */
+ * segments i32 [B, S]. Scores in f32. With attr.ratio keys [B, W, H] are of windows of the S
+ * tokens, and a query chooses among those that mx_windows gives it (ops_windows.h), which may be
+ * none. Source: DeepSeek-V3.2 (2025) 2.1, DeepSeek-V4 (2026) 2.3; MaxText layers/attention_mla.py
+ * (Indexer), layers/attention_compressed.py (DeepseekV4Indexer) @e591f30c. */
 MxValue mx_index(MxTrace *t, const MxValue qkw[3], MxValue segments, MxIndexAttr attr);
 
 typedef struct MxIndexLossAttr {
@@ -364,7 +367,7 @@ MxValue mx_cache_pooled_attention(MxTrace *t, const MxValue q_keys_rows[3], MxCa
                                   MxValue sinks, MxValue seen, MxAttentionAttr attr);
 
 /* mx_cache_index — mx_index of queries q [B, T, N, H] and w f32 [B, T, N] over a cache of keys [S,
- * C, 1, H] with all positions: i32 [B, T, ceil(C / 32)]. Padding gets no keys. */
+ * C, 1, H] with all positions: i32 [B, T, ceil(C / 32)]. Padding gets no keys. attr.ratio is 0. */
 MxValue mx_cache_index(MxTrace *t, const MxValue qkw[3], MxCachePlace place, MxIndexAttr attr);
 
 /* mx_cache_conv — mx_conv of x in a cache [S, C, D]: y [B, T, D] for the piece's tokens, zeros for

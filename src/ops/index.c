@@ -17,24 +17,27 @@ bool ops_is_chosen(const MxInfer *infer, int i, int queries, int keys) {
            mx_shape_equal(infer->in[i].shape, MX_SHAPE(q.dim[0], q.dim[1], ops_words_of(k.dim[1])));
 }
 
-/* Queries from first_query on, or all, against keys of the same sequences. */
-static bool fits(MxShape q, MxShape k, bool is_part, int64_t first_query) {
-    bool same_time = is_part ? first_query + q.dim[1] <= k.dim[1] : q.dim[1] == k.dim[1];
-    return q.dim[0] == k.dim[0] && same_time;
+/* Queries from first_query on, or all, of the sequences of tokens [B, T, ..]. */
+static bool fits(MxShape q, MxShape tokens, bool is_part, int64_t first_query) {
+    bool same_time = is_part ? first_query + q.dim[1] <= tokens.dim[1] : q.dim[1] == tokens.dim[1];
+    return q.dim[0] == tokens.dim[0] && same_time;
 }
 
-static bool check_index(MxInfer *infer, bool is_part, int64_t first_query) {
+/* Keys are tokens, or windows of `ratio` tokens if that is above 0. */
+static bool check_index(MxInfer *infer, bool is_part, int64_t first_query, int64_t ratio) {
     MxShape q = infer->in[INDEX_Q].shape, k = infer->in[INDEX_K].shape;
     MxShape w = infer->in[INDEX_W].shape, s = infer->in[SEGMENTS].shape;
     if (!ops_is_real(infer, INDEX_Q) || !ops_is(infer, INDEX_K, infer->in[INDEX_Q].dtype, 3) ||
         !ops_is(infer, INDEX_W, MX_F32, 3) || !ops_is(infer, SEGMENTS, MX_I32, 2))
         return false;
-    if (q.rank != 4 || !fits(q, k, is_part, first_query) || q.dim[3] != k.dim[2])
+    if (ratio > 0 && (k.dim[1] < 1 || s.dim[1] / ratio != k.dim[1]))
+        return mx_infer_fail(infer, "k must have a row for each window of %lld", (long long)ratio);
+    if (s.dim[0] != k.dim[0] || (ratio <= 0 && s.dim[1] != k.dim[1]))
+        return mx_infer_fail(infer, "segments must be [B, T]");
+    if (q.rank != 4 || !fits(q, s, is_part, first_query) || q.dim[3] != k.dim[2])
         return mx_infer_fail(infer, "an index must have q [B, T, N, H] and k [B, T, H]");
-    if (memcmp(w.dim, q.dim, 3 * sizeof *q.dim))
-        return mx_infer_fail(infer, "w must be float32 [B, T, N]");
-    return (s.dim[0] == k.dim[0] && s.dim[1] == k.dim[1]) ||
-           mx_infer_fail(infer, "segments must be [B, T]");
+    return !memcmp(w.dim, q.dim, 3 * sizeof *q.dim) ||
+           mx_infer_fail(infer, "w must be float32 [B, T, N]");
 }
 
 /* Sequences and queries can be cut; keys and heads are there whole. */
@@ -68,7 +71,7 @@ MxValue mx_index(MxTrace *t, const MxValue qkw[3], MxValue segments, MxIndexAttr
 static bool index_infer(MxInfer *infer) {
     const MxIndexAttr *a = infer->attr;
     MxShape q = infer->in[INDEX_Q].shape, k = infer->in[INDEX_K].shape;
-    if (!check_index(infer, a->is_part, a->first_query)) return false;
+    if (!check_index(infer, a->is_part, a->first_query, a->ratio)) return false;
     if (a->n_best < 1) return mx_infer_fail(infer, "a query must see at least one key");
     infer->out[0] = (MxType){MX_I32, MX_SHAPE(q.dim[0], q.dim[1], ops_words_of(k.dim[1]))};
     return true;
@@ -90,6 +93,7 @@ static void index_print(MxText *text, const void *attr) {
     const MxIndexAttr *a = attr;
     mx_text_add(text, "%lld", (long long)a->n_best);
     if (a->keeps_ties) mx_text_add(text, " and ties");
+    if (a->ratio > 0) mx_text_add(text, " windows of %lld", (long long)a->ratio);
     if (a->is_part) mx_text_add(text, " from query %lld", (long long)a->first_query);
 }
 
@@ -131,6 +135,8 @@ static bool cache_index_infer(MxInfer *infer) {
         return mx_infer_fail(infer, "positions must be [B, T], sequences [B]");
     if (((const MxIndexAttr *)infer->attr)->n_best < 1)
         return mx_infer_fail(infer, "a query must see at least one key");
+    if (((const MxIndexAttr *)infer->attr)->ratio)
+        return mx_infer_fail(infer, "keys in a cache have positions of their own and no ratio");
     infer->out[0] = (MxType){MX_I32, MX_SHAPE(q.dim[0], q.dim[1], ops_words_of(k.dim[1]))};
     return true;
 }
@@ -164,7 +170,7 @@ MxValue mx_index_loss(MxTrace *t, const MxValue qkw[3], MxValue segments, const 
 /* `more` inputs follow. */
 static bool check_loss(MxInfer *infer, int more) {
     const MxIndexLossAttr *a = infer->attr;
-    if (!check_index(infer, a->is_part, a->first_query)) return false;
+    if (!check_index(infer, a->is_part, a->first_query, 0)) return false;
     MxShape of_index = infer->in[INDEX_Q].shape, q = infer->in[Q].shape, k = infer->in[K].shape;
     MxDtype dtype = infer->in[INDEX_Q].dtype;
     if (!ops_is(infer, Q, dtype, 4) || !ops_is(infer, K, dtype, 4)) return false;

@@ -32,6 +32,13 @@ static void set_bit(double *words, int64_t s) {
     words[s / 32] = (double)(int32_t)word;
 }
 
+/* Whether query `own` of a row of segments may choose key s. */
+static bool may_choose(const MxIndexAttr *attr, const double *segments, int64_t own, int64_t s) {
+    if (!attr->ratio) return s <= own && segments[s] == segments[own];
+    return (s + 1) * attr->ratio <= own + 1 &&
+           is_window_of(segments, attr->ratio, s, segments[own]);
+}
+
 static void ref_index(const Reference *r) {
     const MxIndexAttr *attr = r->attr;
     MxShape q = r->in_type[INDEX_Q].shape, k = r->in_type[INDEX_K].shape, out = r->out_type->shape;
@@ -39,13 +46,13 @@ static void ref_index(const Reference *r) {
     for (int64_t i = 0; i < element_count(r->out_type[0]); i++) r->out[0][i] = 0;
     for (int64_t row = 0; row < q.dim[0] * q.dim[1]; row++) {
         int64_t b = row / q.dim[1], t = row % q.dim[1], own = attr->first_query + t;
-        const double *segments = r->in[SEGMENTS] + b * k.dim[1];
-        for (int64_t s = 0; s <= own; s++)
-            scores[s] = segments[s] == segments[own]
+        const double *segments = r->in[SEGMENTS] + b * r->in_type[SEGMENTS].shape.dim[1];
+        for (int64_t s = 0; s < k.dim[1]; s++)
+            scores[s] = may_choose(attr, segments, own, s)
                             ? score(r, b, t, r->in[INDEX_K] + (b * k.dim[1] + s) * k.dim[2])
                             : -INFINITY;
-        for (int64_t s = 0; s <= own; s++)
-            if (segments[s] == segments[own] && is_chosen(attr, scores, own + 1, s))
+        for (int64_t s = 0; s < k.dim[1]; s++)
+            if (may_choose(attr, segments, own, s) && is_chosen(attr, scores, k.dim[1], s))
                 set_bit(r->out[0] + row * out.dim[2], s);
     }
     free(scores);
@@ -140,8 +147,15 @@ const OpTest test_index = {
         {"blocks", ATTR(MxIndexAttr, .n_best = 40), "x2,203,9,33 x2,203,33 f2,203,9 i2,203:segments150", NULL, 0},
         {"many heads", ATTR(MxIndexAttr, .n_best = 7), "x1,70,300,4 x1,70,4 f1,70,300 i1,70:segments100", NULL, 0},
         {"later queries", ATTR(MxIndexAttr, .n_best = 4, .is_part = true, .first_query = 5), "x2,6,4,6 x2,18,6 f2,6,4 i2,18:segments11", NULL, 0},
+        {"windows", ATTR(MxIndexAttr, .n_best = 3, .ratio = 3), "x2,40,4,6 x2,13,6 f2,40,4 i2,40:segments100", NULL, 0},
+        {"windows, segments", ATTR(MxIndexAttr, .n_best = 2, .ratio = 4), "x3,50,3,5 x3,12,5 f3,50,3 i3,50:segments21", NULL, 0},
+        {"windows of one token, with ties", ATTR(MxIndexAttr, .n_best = 4, .keeps_ties = true, .ratio = 1), "x1,20,2,3:value1 x1,20,3:value1 f1,20,2:value0.5 i1,20:segments9", NULL, 0},
+        {"windows, blocks", ATTR(MxIndexAttr, .n_best = 40, .ratio = 2), "x2,303,9,33 x2,151,33 f2,303,9 i2,303:segments250", NULL, 0},
+        {"windows, later queries", ATTR(MxIndexAttr, .n_best = 2, .is_part = true, .first_query = 5, .ratio = 2), "x2,9,4,6 x2,9,6 f2,9,4 i2,18:segments11", NULL, 0},
         {NULL, ATTR(MxIndexAttr, .n_best = 4), "b2,40,4,6 b2,40,6 f2,40,4 i2,40", "i2,40,2", 0},
-        {NULL, ATTR(MxIndexAttr, .n_best = 3), "f8,16,4,4 f8,16,4 f8,16,4 i8,16:segments9", NULL, CASE_RANKS}),
+        {NULL, ATTR(MxIndexAttr, .n_best = 4, .ratio = 4), "b2,40,4,6 b2,10,6 f2,40,4 i2,40", "i2,40,1", 0},
+        {NULL, ATTR(MxIndexAttr, .n_best = 3), "f8,16,4,4 f8,16,4 f8,16,4 i8,16:segments9", NULL, CASE_RANKS},
+        {"windows of ranks", ATTR(MxIndexAttr, .n_best = 2, .ratio = 2), "f8,16,4,4 f8,8,4 f8,16,4 i8,16:segments9", NULL, CASE_RANKS}),
     WRONG(
         {ATTR(MxIndexAttr, .n_best = 0), "f2,5,4,6 f2,5,6 f2,5,4 i2,5", "must see at least one key"},
         {ATTR(MxIndexAttr, .n_best = 1), "f2,5,4,6 f2,5,7 f2,5,4 i2,5", "an index must have q"},
@@ -150,7 +164,11 @@ const OpTest test_index = {
         {ATTR(MxIndexAttr, .n_best = 1), "f2,5,4,6 b2,5,6 f2,5,4 i2,5", "input 1 must be float32 of rank 3"},
         {ATTR(MxIndexAttr, .n_best = 1), "f2,5,4,6 f2,5,6 f2,5,3 i2,5", "w must be float32 [B, T, N]"},
         {ATTR(MxIndexAttr, .n_best = 1), "f2,5,4,6 f2,5,6 b2,5,4 i2,5", "input 2 must be float32 of rank 3"},
-        {ATTR(MxIndexAttr, .n_best = 1), "f2,5,4,6 f2,5,6 f2,5,4 i2,4", "segments must be [B, T]"}),
+        {ATTR(MxIndexAttr, .n_best = 1), "f2,5,4,6 f2,5,6 f2,5,4 i2,4", "segments must be [B, T]"},
+        {ATTR(MxIndexAttr, .n_best = 1, .ratio = 2), "f2,5,4,6 f3,2,6 f2,5,4 i2,5", "segments must be [B, T]"},
+        {ATTR(MxIndexAttr, .n_best = 1, .ratio = 2), "f2,5,4,6 f2,2,6 f2,5,4 i2,4", "an index must have q"},
+        {ATTR(MxIndexAttr, .n_best = 1, .ratio = 2), "f2,5,4,6 f2,3,6 f2,5,4 i2,5", "a row for each window of 2"},
+        {ATTR(MxIndexAttr, .n_best = 1, .ratio = 6), "f2,5,4,6 f2,0,6 f2,5,4 i2,5", "a row for each window of 6"}),
     .reference = ref_index,
 };
 
@@ -164,6 +182,7 @@ const OpTest test_cache_index = {
         {NULL, ATTR(MxIndexAttr, .n_best = 3), "f8,4,4,4 f8,16,1,4 f8,4,4 i8,4:ids16 i8:positions8", NULL, CASE_RANKS}),
     WRONG(
         {ATTR(MxIndexAttr, .n_best = 0), "f2,5,4,6 f2,9,1,6 f2,5,4 i2,5 i2", "must see at least one key"},
+        {ATTR(MxIndexAttr, .n_best = 1, .ratio = 2), "f2,5,4,6 f2,9,1,6 f2,5,4 i2,5 i2", "no ratio"},
         {ATTR(MxIndexAttr, .n_best = 1), "f2,5,4,6 f2,9,2,6 f2,5,4 i2,5 i2", "a cache of keys [S, C, 1, H]"},
         {ATTR(MxIndexAttr, .n_best = 1), "f2,5,4,6 f2,9,1,5 f2,5,4 i2,5 i2", "a cache of keys [S, C, 1, H]"},
         {ATTR(MxIndexAttr, .n_best = 1), "f2,5,4,6 f2,9,1,6 f2,4,4 i2,5 i2", "w must be float32 [B, T, N]"},

@@ -258,6 +258,7 @@ static const struct {
          .scale = 1, .is_part = true, .first_query = 4, .is_swapped = true, .second_query = 14},
      "causal scale 1 from query 4 and 14"},
     {&op_index, &(const MxIndexAttr){.n_best = 8, .keeps_ties = true}, "8 and ties"},
+    {&op_index, &(const MxIndexAttr){.n_best = 8, .ratio = 4}, "8 windows of 4"},
     {&op_pool, &(const MxPoolAttr){4, true}, "4 overlaps"},
     {&op_pool_grad, &(const MxPoolAttr){.ratio = 128}, "128"},
     {&op_windows, &(const MxWindowsAttr){4}, "4"},

@@ -1,15 +1,19 @@
 /* index.c — the scores of an indexer, and the keys that it chooses: the products of all heads of
  * some queries with a block of keys at a time. */
 #include "index.h"
+#include "pool.h"
 #include "vec.h"
 
 Index index_of(const MxKernelCall *call) {
     MxShape q = call->in_type[INDEX_Q].shape, k = call->in_type[INDEX_K].shape;
     Index x = {.call = call,
                .segments = call->in ? call->in[INDEX_SEGMENTS] : NULL,
+               .key_segments = call->in ? call->in[INDEX_SEGMENTS] : NULL,
                .batch = q.dim[0],
                .time = q.dim[1],
                .keys = k.dim[1],
+               .tokens = k.dim[1],
+               .ratio = 1,
                .heads = q.dim[2],
                .width = q.dim[3],
                .padded_width = small_padded(q.dim[3]),
@@ -138,14 +142,14 @@ static uint32_t find_last(const uint32_t *x, int64_t n, int64_t k, int64_t *n_eq
 
 static void choose(const Index *x, const MxIndexAttr *attr, const int64_t b_t[2], const Work *w,
                    const float *scores) {
-    int64_t b = b_t[0], t = b_t[1], n = 0, last = x->first + t, n_equal = 0;
+    int64_t b = b_t[0], t = b_t[1], n = 0, end = index_reach(x, (IndexSpan){b, t, 1}), n_equal = 0;
     uint32_t *chosen = (uint32_t *)x->call->out[0] + (b * x->time + t) * x->words, least = 0;
     memset(chosen, 0, (size_t)x->words * sizeof *chosen);
-    for (int64_t s = 0; s <= last; s++)
+    for (int64_t s = 0; s < end; s++)
         if (index_sees(x, b, t, s)) w->ordered[n++] = in_order(scores[s]);
     bool takes_all = n <= attr->n_best;
     if (!takes_all) least = find_last(w->ordered, n, attr->n_best, &n_equal);
-    for (int64_t s = 0, i = 0; s <= last; s++) {
+    for (int64_t s = 0, i = 0; s < end; s++) {
         if (!index_sees(x, b, t, s)) continue;
         uint32_t score = w->ordered[i++];
         bool is_tie = !takes_all && score == least;
@@ -155,8 +159,11 @@ static void choose(const Index *x, const MxIndexAttr *attr, const int64_t b_t[2]
 }
 
 static Index index_of_choice(const MxKernelCall *call) {
+    const MxIndexAttr *attr = call->attr;
     Index x = index_of(call);
-    x.first = ((const MxIndexAttr *)call->attr)->first_query;
+    x.first = attr->first_query;
+    x.tokens = call->in_type[INDEX_SEGMENTS].shape.dim[1];
+    if (attr->ratio > 0) x.ratio = attr->ratio;
     return x;
 }
 
@@ -168,7 +175,8 @@ static size_t index_bytes(const Index *x) {
 
 static size_t index_scratch(const MxDevice *device, const MxKernelCall *call) {
     Index x = index_of_choice(call);
-    return index_bytes(&x) * (size_t)device->n_threads;
+    size_t of_keys = (size_t)(x.batch * x.keys) * sizeof(int32_t);
+    return index_bytes(&x) * (size_t)device->n_threads + of_keys;
 }
 
 /* Pieces of work: some queries of a sequence. */
@@ -188,8 +196,13 @@ static void choose_some(const void *context, int64_t begin, int64_t end, int wor
 
 static void index_run(const MxDevice *device, const MxKernelCall *call) {
     Index x = index_of_choice(call);
-    if (call->out[0])
-        cpu_for_uneven(device, x.batch * cpu_pieces(x.time, INDEX_QUERIES), 1, choose_some, &x);
+    void *behind_workers = (char *)call->scratch + index_bytes(&x) * (size_t)device->n_threads;
+    if (!call->out[0]) return;
+    if (((const MxIndexAttr *)call->attr)->ratio > 0) {
+        x.key_segments = behind_workers;
+        pool_segments(x.segments, (int64_t[]){x.batch, x.tokens}, x.ratio, behind_workers);
+    }
+    cpu_for_uneven(device, x.batch * cpu_pieces(x.time, INDEX_QUERIES), 1, choose_some, &x);
 }
 
 const MxKernel cpu_index = {.scratch = index_scratch, .run = index_run};

@@ -13,10 +13,12 @@ enum { INDEX_Q, INDEX_K, INDEX_W, INDEX_SEGMENTS }; /* inputs */
 
 typedef struct Index {
     const MxKernelCall *call;
-    const int32_t *segments;          /* NULL = all tokens are of one */
+    const int32_t *segments;          /* of tokens; NULL = all are of one */
+    const int32_t *key_segments;      /* the same if keys are tokens */
     const int32_t *chosen;            /* NULL = all are */
     const int32_t *sequences;         /* of a cache: whose keys those of b are; NULL = its own */
-    int64_t batch, time, keys, first; /* first: the key of which query 0 is the token */
+    int64_t batch, time, keys, first; /* first: the token that query 0 is */
+    int64_t tokens, ratio;            /* of a sequence; that are a key */
     int64_t heads, width, words;      /* words of what is chosen for a query */
     int64_t padded_width, step;       /* step: keys in whole blocks, floats of a row of scores */
     int64_t at_once;                  /* queries whose heads are multiplied at once */
@@ -42,10 +44,13 @@ IndexTiles index_carve(const Index *x, char *scratch, size_t *used);
 void index_load(const Index *x, IndexSpan span, const IndexTiles *tiles);
 void index_products(const Index *x, IndexSpan span, int64_t s, const IndexTiles *tiles);
 void index_scores(const Index *x, IndexSpan span, const IndexTiles *tiles, float *scores);
-/* index_sees — whether query t may see key s. */
+/* index_sees — whether query t may see key s: its last token is no later, and it is of the same
+ * segment. */
 static inline bool index_sees(const Index *x, int64_t b, int64_t t, int64_t s) {
-    const int32_t *segments = x->segments ? x->segments + b * x->keys : NULL;
-    if (s > x->first + t || (segments && segments[s] != segments[x->first + t])) return false;
+    int64_t own = x->first + t;
+    if ((s + 1) * x->ratio > own + 1) return false;
+    if (x->segments && x->key_segments[b * x->keys + s] != x->segments[b * x->tokens + own])
+        return false;
     if (!x->chosen) return true;
     return (uint32_t)x->chosen[(b * x->time + t) * x->words + s / 32] >> s % 32 & 1u;
 }
@@ -55,7 +60,7 @@ static inline const float *index_weights(const Index *x, int64_t b, int64_t t) {
 }
 /* Keys that some query of a span may see. */
 static inline int64_t index_reach(const Index *x, IndexSpan span) {
-    return x->first + span.t + span.n;
+    return (x->first + span.t + span.n) / x->ratio;
 }
 
 #endif

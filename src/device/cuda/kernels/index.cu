@@ -1,6 +1,7 @@
 /* index.cu — the keys that an indexer chooses, of a sequence or of a cache. A block takes a query
  * at a time: its scores, then the least one that is chosen, digit by digit. */
 #include "index.cuh"
+#include "windows.cuh"
 
 namespace gpu_index {
 
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(GPU_BLOCK) choose_kernel(Choice c) {
     for (int64_t i = blockIdx.x; i < x.batch * x.time; i += gridDim.x) {
         Query q = {i / x.time, i % x.time, 0};
         if (c.positions) c.x.first = gpu_min(c.positions[i], x.keys - 1) - q.t;
-        q.end = c.positions && c.positions[i] < 0 ? 0 : c.x.first + q.t + 1;
+        q.end = c.positions && c.positions[i] < 0 ? 0 : (c.x.first + q.t + 1) / x.ratio;
         index_scores(x, i, c.sequences ? c.sequences[q.b] : q.b, q.end, tiles, scores);
         choose(c, q, scores);
     }
@@ -120,12 +121,19 @@ static TileRoom room_of(const Index &x) {
     return room;
 }
 
+/* Of keys that are windows. */
+static size_t key_segments_bytes(const MxKernelCall *call, const Index &x) {
+    bool are_windows = ((const MxIndexAttr *)call->attr)->ratio > 0;
+    return are_windows ? (size_t)(x.batch * x.keys) * sizeof(int32_t) : 0;
+}
+
 static size_t index_scratch(const MxDevice *device, const MxKernelCall *call) {
     MxKernelCall types = *call;
     types.in = nullptr;
     Index x = index_of(&types);
     size_t blocks = (size_t)blocks_of(device, x);
-    return gpu_padded(blocks * (size_t)x.keys * sizeof(float)) + blocks * room_of(x).scratch_used;
+    return gpu_padded(key_segments_bytes(call, x)) +
+           gpu_padded(blocks * (size_t)x.keys * sizeof(float)) + blocks * room_of(x).scratch_used;
 }
 
 static void run(const MxDevice *device, const MxKernelCall *call, Choice c) {
@@ -133,19 +141,28 @@ static void run(const MxDevice *device, const MxKernelCall *call, Choice c) {
     int64_t blocks = blocks_of(device, c.x);
     TileRoom room = room_of(c.x);
     void *scratch = call->scratch;
+    int32_t *key_segments = (int32_t *)gpu_carve(&scratch, key_segments_bytes(call, c.x));
     c.scores = (float *)gpu_carve(&scratch, (size_t)(blocks * c.x.keys) * sizeof(float));
     c.scratch = (char *)scratch;
     c.block_bytes = room.scratch_used;
     c.out = (uint32_t *)call->out[0];
     c.n_best = attr->n_best;
     c.keeps_ties = attr->keeps_ties;
-    if (c.out) gpu_launch(device, choose_kernel, (unsigned)blocks, GPU_BLOCK, room.shared_used, c);
+    if (!c.out) return;
+    if (attr->ratio > 0) {
+        windows_segments(device, {c.x.segments, c.x.batch, c.x.tokens, c.x.ratio}, key_segments);
+        c.x.key_segments = key_segments;
+    }
+    gpu_launch(device, choose_kernel, (unsigned)blocks, GPU_BLOCK, room.shared_used, c);
 }
 
 static void index_run(const MxDevice *device, const MxKernelCall *call) {
+    const MxIndexAttr *attr = (const MxIndexAttr *)call->attr;
     Choice c = {};
     c.x = index_of(call);
-    c.x.first = ((const MxIndexAttr *)call->attr)->first_query;
+    c.x.first = attr->first_query;
+    c.x.tokens = call->in_type[INDEX_SEGMENTS].shape.dim[1];
+    if (attr->ratio > 0) c.x.ratio = attr->ratio;
     run(device, call, c);
 }
 GPU_KERNEL(index, .scratch = index_scratch, .run = index_run);

@@ -13,9 +13,11 @@ static constexpr size_t INDEX_SHARED = 90 << 10;       /* of tiles */
 typedef struct Index {
     GpuArray q, k;
     const float *w;
-    const int32_t *segments;          /* NULL = all tokens are of one */
+    const int32_t *segments;          /* of tokens; NULL = all are of one */
+    const int32_t *key_segments;      /* the same if keys are tokens */
     const int32_t *chosen;            /* NULL = all are */
-    int64_t batch, time, keys, first; /* first: the key of which query 0 is the token */
+    int64_t batch, time, keys, first; /* first: the token that query 0 is */
+    int64_t tokens, ratio;            /* of a sequence; that are a key */
     int64_t heads, width, padded, words;
 } Index;
 
@@ -23,14 +25,15 @@ static inline Index index_of(const MxKernelCall *call) {
     MxShape q = call->in_type[INDEX_Q].shape, k = call->in_type[INDEX_K].shape;
     Index x = {};
     x.batch = q.dim[0], x.time = q.dim[1], x.heads = q.dim[2], x.width = q.dim[3];
-    x.keys = k.dim[1];
+    x.keys = x.tokens = k.dim[1];
+    x.ratio = 1;
     x.padded = tile_padded(x.width);
     x.words = (x.keys + 31) / 32;
     if (!call->in) return x;
     x.q = gpu_in(call, INDEX_Q);
     x.k = gpu_in(call, INDEX_K);
     x.w = (const float *)call->in[INDEX_W];
-    x.segments = (const int32_t *)call->in[INDEX_SEGMENTS];
+    x.segments = x.key_segments = (const int32_t *)call->in[INDEX_SEGMENTS];
     return x;
 }
 
@@ -59,10 +62,13 @@ __device__ static inline void index_load(GpuArray from, int64_t at, int64_t step
     }
 }
 
-/* index_sees — whether query t may see key s. */
+/* index_sees — whether query t may see key s: its last token is no later, and it is of the same
+ * segment. */
 __device__ static inline bool index_sees(const Index &x, int64_t b, int64_t t, int64_t s) {
-    const int32_t *segments = x.segments ? x.segments + b * x.keys : nullptr;
-    if (s > x.first + t || (segments && segments[s] != segments[x.first + t])) return false;
+    int64_t own = x.first + t;
+    if ((s + 1) * x.ratio > own + 1) return false;
+    if (x.segments && x.key_segments[b * x.keys + s] != x.segments[b * x.tokens + own])
+        return false;
     if (!x.chosen) return true;
     return (uint32_t)x.chosen[(b * x.time + t) * x.words + s / 32] >> s % 32 & 1u;
 }
