@@ -6,8 +6,9 @@ in an environment with MaxText's libraries and a folder with MaxText's base.yml 
 checkout of e591f30c. Batches are those of llama2.h5, modulo
 the vocabulary; layout and meaning are those of the other files.
 
-Parameters are MaxText's own initialisation, leaves that begin as a constant with noise of 0.1. Logits and loss are those of
-the model and loss_fn, the trajectory that of its jitted train_step."""
+Parameters are MaxText's own initialisation, leaves that begin as a constant with noise of 0.1; tables of tokens' experts, which
+begin as zeros, get distinct ones at random. Leaves of a model that are not parameters lie below nnx_aux/model, where MaxText's
+checkpoints have them. Logits and loss are those of the model and loss_fn, the trajectory that of its jitted train_step."""
 import json
 import sys
 
@@ -23,7 +24,7 @@ from flax.linen import partitioning
 
 from maxtext.common.goodput import create_goodput_recorder
 from maxtext.configs import pyconfig
-from maxtext.layers import engram, mhc
+from maxtext.layers import engram, mhc, moe
 from maxtext.models import deepseek
 from maxtext.trainers.pre_train import train
 from maxtext.utils import sharding, train_utils
@@ -50,6 +51,11 @@ STREAMS = f"{LATENT} use_indexer=false engram_layers=[] routed_score_func=sigmoi
 RECALL = STREAMS.replace("engram_layers=[] ", "").replace("base_num_decoder_layers=2", "").replace("mhc_expansion_rate=3", "mhc_expansion_rate=2") + """
 sinkhorn_iterations=3 engram_num_heads=2 engram_head_dim=4 hf_access_token=unused
 tokenizer_type=huggingface tokenizer_path=tests/golden/hf/tokenizers/qwen vocab_size=96"""
+COMPRESSED = f"""decoder_block=deepseek4 attention_type=compressed {EXPERTS} base_num_query_heads=4 base_num_kv_heads=1
+head_dim=8 qk_rope_head_dim=4 q_lora_rank=6 o_groups=2 o_lora_rank=6 sliding_window_size=6 indexer_n_heads=2
+indexer_head_dim=4 base_mlp_dim=8 base_moe_mlp_dim=8 shared_experts=1 routed_score_func=sqrtsoftplus
+routed_scaling_factor=1.5 norm_topk_prob=true rope_type=default rope_max_timescale=10000
+compressed_rope_max_timescale=160000 max_position_embeddings=4096 mhc_expansion_rate=2 sinkhorn_iterations=5"""
 # A name that MaxText asks for beside the keys, or "default"; the keys.
 CASES = {
     "gemma4": ("gemma4-31b", f"{GEMMA4} base_num_decoder_layers=7 base_num_kv_heads=2 global_num_kv_heads=1 "
@@ -87,11 +93,19 @@ CASES = {
     "deepseek_engram_dense": ("deepseek-custom", f"{RECALL} base_num_decoder_layers=3 first_num_dense_layers=3 num_experts=1 num_experts_per_tok=1 shared_experts=0 "
                               "engram_layers=[2,0] engram_max_ngram_size=2 engram_vocab_bases=[29] engram_kernel_size=4 "
                               "init_weights_seed=34"),
+    "deepseek4": ("deepseek4-tiny", f"{COMPRESSED} scan_layers=false base_num_decoder_layers=5 first_num_hash_layers=2 "
+                  "compress_ratios=[0,4,8,4,8] indexer_topk=2 routed_bias=true routed_bias_update_rate=0.001 "
+                  "mlp_activations_limit=0.5 init_weights_seed=35"),
+    "deepseek4_scanned": ("deepseek4-tiny", f"{COMPRESSED} base_num_decoder_layers=7 first_num_hash_layers=3 "
+                          "compress_ratios=[0,0,4,128,4,128,4] indexer_topk=512 routed_bias=false "
+                          "routed_bias_update_rate=0.0 mlp_activations_limit=0 enable_mhc_lite=true init_weights_seed=36"),
 }
 # What ours says beside MaxText's keys, where that follows the model's name.
 OURS = {"gemma4_small": " inhomogeneous_layer_cycle_interval=5"}
 BATCH = ["inputs", "inputs_position", "inputs_segmentation", "targets", "targets_position", "targets_segmentation"]
 STEPS = 5
+# What a checkpoint keeps of a model beside parameters, but for states of random numbers.
+AUX = nnx.Not(nnx.Any(nnx.Param, nnx.RngState, nnx.Cache, nnx.Intermediate))
 
 
 class Constant:
@@ -136,14 +150,21 @@ def flat(state):
     return out
 
 
-def add_noise(model, seed):
+def random_table(generator, shape, experts):
+    """Distinct experts for each token."""
+    return np.argsort(generator.random((shape[0], experts)), axis=1)[:, :shape[1]].astype(np.float32)
+
+
+def add_noise(model, seed, experts):
     """What begins as a constant would hide mistakes; little of it would, of how streams are mixed."""
-    state = nnx.state(model, nnx.Param)
+    state = nnx.state(model, nnx.Any(nnx.Param, AUX))
     generator = np.random.default_rng(seed)
     for path, variable in nnx.to_flat_state(state):
         value = np.asarray(variable.get_value())
         size = 1 if any("mhc" in str(p) for p in path) else 0.1
-        if value.size and np.all(value == value.flat[0]):
+        if isinstance(variable, moe.Tid2EidVar):
+            variable.set_value(jnp.asarray(random_table(generator, value.shape, experts)))
+        elif value.size and np.all(value == value.flat[0]):
             variable.set_value(jnp.asarray(value + generator.normal(0, size, value.shape).astype(np.float32)))
     nnx.update(model, state)
 
@@ -151,6 +172,11 @@ def add_noise(model, seed):
 def put(file, root, arrays):
     for path, value in arrays.items():
         file[f"{root}/{path}"] = value
+
+
+def put_model(file, root, model):
+    put(file, f"{root}/params/params", flat(nnx.state(model, nnx.Param)))
+    put(file, f"{root}/nnx_aux/model", flat(nnx.state(model, AUX)))
 
 
 def batches_of(source, vocab):
@@ -165,11 +191,12 @@ def measure(state, config, mesh, batches, file):
     b = {k: jnp.asarray(batches[k][0]) for k in BATCH}
     graph, param, rest = nnx.split(state.model, nnx.Param, ...)
 
+    # Copies, as in train_step: layers that lie apart write to their counts of random numbers.
     def loss_of(param, rest, batch):
-        return train.loss_fn(nnx.merge(graph, param, rest), config, dict(batch), None, None)
+        return train.loss_fn(nnx.merge(graph, param, rest, copy=True), config, dict(batch), None, None)
 
     (loss, aux), grads = jax.jit(jax.value_and_grad(loss_of, has_aux=True))(param, rest, b)
-    logits = jax.jit(lambda p, r: nnx.merge(graph, p, r)(
+    logits = jax.jit(lambda p, r: nnx.merge(graph, p, r, copy=True)(
         decoder_input_tokens=b["inputs"], decoder_positions=b["inputs_position"],
         decoder_segment_ids=b["inputs_segmentation"], enable_dropout=False))(param, rest)
     if logits is not None:  # it makes none where indexers alone are trained
@@ -192,7 +219,7 @@ def follow(state, config, mesh, shardings, batches, file):
         for key, value in told["scalar"].items():
             metrics.setdefault(key.split("/")[-1], []).append(float(value))
     put(file, "train/metrics", {k: np.asarray(v, np.float32) for k, v in metrics.items()})
-    put(file, "train/final/params/params", flat(nnx.state(nnx.merge(graph, pure).model, nnx.Param)))
+    put_model(file, "train/final", nnx.merge(graph, pure).model)
     return metrics
 
 
@@ -204,7 +231,7 @@ def make(name, source, folder):
     config = configure(model_name, keys)
     recorder = create_goodput_recorder(config)
     (_, _, shardings, _, mesh, schedule, _, _, _, _, state) = train_utils.setup_train_loop(config, recorder)
-    add_noise(state.model, config.init_weights_seed)
+    add_noise(state.model, config.init_weights_seed, config.num_experts)
     batches = batches_of(source, config.vocab_size)
     with h5py.File(f"{folder}/{name}.h5", "w", libver=("v110", "v110")) as file:
         file.attrs["name"] = name
@@ -215,7 +242,7 @@ def make(name, source, folder):
         file.attrs["maxtext_commit"] = "e591f30c"
         file.attrs["versions"] = json.dumps({"jax": jax.__version__, "jaxlib": jaxlib.__version__,
                                              "flax": flax.__version__, "optax": optax.__version__})
-        put(file, "linen/params/params", flat(nnx.state(state.model, nnx.Param)))
+        put_model(file, "linen", state.model)
         put(file, "batch", {k: v[0] for k, v in batches.items()})
         put(file, "train/batches", batches)
         with jax.set_mesh(mesh), mesh, partitioning.axis_rules(config.logical_axis_rules):
