@@ -161,3 +161,36 @@ const MxOp op_every = {
     .print = every_print,
     .doc = "every n-th integer of a row",
 };
+
+/* ---- bits up to a number */
+
+MxValue mx_first_bits(MxTrace *t, MxValue last, int64_t n) {
+    return mx_trace_node(t, &op_first_bits, &last, 1, &(MxFirstBitsAttr){n});
+}
+
+static bool first_bits_infer(MxInfer *infer) {
+    int64_t n = ((const MxFirstBitsAttr *)infer->attr)->n;
+    MxShape last = infer->in[0].shape;
+    if (!ops_is(infer, 0, MX_I32, 2)) return false;
+    infer->out[0] = (MxType){MX_I32, MX_SHAPE(last.dim[0], last.dim[1], (n + 31) / 32)};
+    return n > 0 || mx_infer_fail(infer, "wants at least one bit");
+}
+
+static void first_bits_cut(MxFactors *f) {
+    for (int d = 0; d < 2; d++) f->in_dim[0][d] = f->out_dim[0][d] = ops_new_factor(f);
+}
+
+static void first_bits_print(MxText *text, const void *attr) {
+    mx_text_add(text, "of %lld", (long long)((const MxFirstBitsAttr *)attr)->n);
+}
+
+const MxOp op_first_bits = {
+    .name = "first_bits",
+    .arity = 1,
+    .flags = MX_OP_CONSTANT,
+    .attr_bytes = sizeof(MxFirstBitsAttr),
+    .infer = first_bits_infer,
+    .partition = first_bits_cut,
+    .print = first_bits_print,
+    .doc = "bits that are set up to a number",
+};

@@ -43,6 +43,16 @@ static void ref_split(const Reference *r) {
     }
 }
 
+static void ref_first_bits(const Reference *r) {
+    int64_t n = ((const MxFirstBitsAttr *)r->attr)->n, words = r->out_type[0].shape.dim[2];
+    for (int64_t i = 0; i < element_count(r->out_type[0]); i++) {
+        uint32_t word = 0;
+        for (int64_t s = i % words * 32; s < n && s < (i % words + 1) * 32; s++)
+            if ((double)s <= r->in[0][i / words]) word |= 1u << s % 32;
+        r->out[0][i] = (double)(int32_t)word;
+    }
+}
+
 static void ref_every(const Reference *r) {
     int64_t n = ((const MxEveryAttr *)r->attr)->n, width = r->out_type[0].shape.dim[1];
     for (int64_t i = 0; i < element_count(r->out_type[0]); i++)
@@ -118,6 +128,18 @@ const OpTest test_every = {
         {ATTR(MxEveryAttr, 3), "f4,11", "input 0 must be int32"},
         {ATTR(MxEveryAttr, 12), "i4,11", "every 12th of 11"}),
     .reference = ref_every,
+};
+
+const OpTest test_first_bits = {
+    CASES(
+        {"few", ATTR(MxFirstBitsAttr, 5), "i4,11:ids9", NULL, 0},
+        {"many", ATTR(MxFirstBitsAttr, 70), "i4,11:ids99", NULL, 0},
+        {"of none", ATTR(MxFirstBitsAttr, 64), "i4,11:none90", NULL, 0},
+        {"of ranks", ATTR(MxFirstBitsAttr, 40), "i8,16:ids90", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxFirstBitsAttr, 3), "f4,11", "input 0 must be int32"},
+        {ATTR(MxFirstBitsAttr, 0), "i4,11", "at least one bit"}),
+    .reference = ref_first_bits,
 };
 
 const OpTest test_split = {

@@ -238,6 +238,7 @@ static const struct {
     {&op_clip_heads, &(const MxClipHeadsAttr){100, 64, false}, "100, 64 by the root"},
     {&op_clip_heads, &(const MxClipHeadsAttr){0.5, 64, true}, "0.5, 64 by the root alone"},
     {&op_every, &(const MxEveryAttr){4}, "4"},
+    {&op_first_bits, &(const MxFirstBitsAttr){40}, "of 40"},
     {&op_rmsnorm, &(const MxRmsnormAttr){1e-5}, "eps 1e-05"},
     {&op_rope, &(const MxRopeAttr){.interleaved_in = true, .inverse = true},
      "interleaved to halves inverse"},

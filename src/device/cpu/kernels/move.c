@@ -111,3 +111,17 @@ static void every_run(const MxDevice *device, const MxKernelCall *call) {
 }
 
 const MxKernel cpu_every = {.run = every_run};
+
+static void first_bits_run(const MxDevice *device, const MxKernelCall *call) {
+    int64_t n = ((const MxFirstBitsAttr *)call->attr)->n, words = call->out_type[0].shape.dim[2];
+    const int32_t *last = call->in[0];
+    uint32_t *to = call->out[0];
+    (void)device;
+    for (int64_t i = 0; to && i < mx_shape_count(call->in_type[0].shape); i++)
+        for (int64_t w = 0; w < words; w++) {
+            int64_t bits = cpu_min(n, (int64_t)last[i] + 1) - w * 32;
+            *to++ = bits <= 0 ? 0 : bits >= 32 ? UINT32_MAX : (1u << bits) - 1;
+        }
+}
+
+const MxKernel cpu_first_bits = {.run = first_bits_run};

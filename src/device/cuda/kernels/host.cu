@@ -80,6 +80,7 @@ ON_HOST(swap_halves);
 ON_HOST(to_few);
 ON_HOST(from_few);
 ON_HOST(every);
+ON_HOST(first_bits);
 ON_HOST(row_ids);
 ON_HOST(pooled_attention);
 ON_HOST(pooled_attention_grad);
