@@ -35,4 +35,26 @@ typedef struct MxWindowsAttr {
  * DeepSeek-V4 (2026) 2.3; MaxText layers/attention_compressed.py (DeepseekV4Indexer) @e591f30c. */
 MxValue mx_windows(MxTrace *t, MxValue segments, int64_t ratio);
 
+/* ---- of pieces of sequences, whose tokens' rows are in caches
+ *
+ * The positions of a piece follow one another. A window ends with a piece if its last token is one
+ * of the piece's; of T tokens these are at most P = ceil(T / R) windows. */
+
+/* mx_cache_pool — mx_pool of the windows that end with a piece, in their order: [B, P, H] of the
+ * caches' dtype, zeros where there are fewer than P. xs are the caches of x and of the gates,
+ * [S, C, E] of one dtype, in which the piece's rows are; bias f32 [R, E]. C >= R - 1 + T, with
+ * attr.overlaps 2 R - 1 + T, or all positions. The window before is left out only if there is none:
+ * a sequence is one segment. Has no gradient. */
+MxValue mx_cache_pool(MxTrace *t, const MxValue xs[2], MxValue bias, MxCachePlace place,
+                      MxPoolAttr attr);
+
+/* mx_cache_windows — the numbers of these windows, i32 [B, P], -1 where there are fewer: the
+ * positions of mx_cache_pool's rows in a cache of pooled rows (mx_cache_write). */
+MxValue mx_cache_windows(MxTrace *t, MxCachePlace place, int64_t ratio);
+
+/* mx_cache_last_window — the number of the last window that is over at each token, (position + 1) /
+ * R - 1, i32 [B, T]; -1 if there is none, and for padding. As positions of mx_cache_index over a
+ * cache of pooled rows they let a token choose among the windows that are over. */
+MxValue mx_cache_last_window(MxTrace *t, MxCachePlace place, int64_t ratio);
+
 #endif

@@ -5,8 +5,7 @@
 
 #include "internal.h"
 
-/* Inputs i and i + 1 must be the positions of a piece [B, T] and its sequences [B]. */
-static bool is_place(MxInfer *infer, int i, int64_t B, int64_t T) {
+bool ops_is_place(MxInfer *infer, int i, int64_t B, int64_t T) {
     MxShape at = infer->in[i].shape, of = infer->in[i + 1].shape;
     if (!ops_is(infer, i, MX_I32, 2) || !ops_is(infer, i + 1, MX_I32, 1)) return false;
     return (at.dim[0] == B && at.dim[1] == T && of.dim[0] == B) ||
@@ -30,7 +29,7 @@ static bool cache_write_infer(MxInfer *infer) {
     for (int d = 2; d < cache.rank; d++)
         if (cache.dim[d] != rows.dim[d])
             return mx_infer_fail(infer, "rows must be those of the cache");
-    return is_place(infer, 2, rows.dim[0], rows.dim[1]);
+    return ops_is_place(infer, 2, rows.dim[0], rows.dim[1]);
 }
 
 /* Elements of rows can be cut. */
@@ -91,7 +90,7 @@ static bool cache_attention_infer(MxInfer *infer) {
         return mx_infer_fail(infer, "v must be k's shape but for its own width");
     if (q.dim[3] != k.dim[3] || k.dim[1] < 1 || k.dim[2] < 1 || q.dim[2] % k.dim[2])
         return mx_infer_fail(infer, "k must have q's width, and heads that divide q's");
-    if (!is_place(infer, POSITIONS, q.dim[0], q.dim[1])) return false;
+    if (!ops_is_place(infer, POSITIONS, q.dim[0], q.dim[1])) return false;
     if (infer->in[COUNTS].shape.dim[0] != q.dim[0])
         return mx_infer_fail(infer, "counts must be [B]");
     if (!check_more(infer)) return false;
@@ -188,7 +187,7 @@ static bool cache_conv_infer(MxInfer *infer) {
     if (x.rank != 3 || x.dim[1] < 1 || w.dim[1] != x.dim[2] || w.dim[0] < 1)
         return mx_infer_fail(infer, "a cache must be [S, C, D] and w [W, D]");
     infer->out[0] = (MxType){infer->in[0].dtype, MX_SHAPE(at.dim[0], at.dim[1], x.dim[2])};
-    return is_place(infer, 2, at.dim[0], at.dim[1]);
+    return ops_is_place(infer, 2, at.dim[0], at.dim[1]);
 }
 
 static void cache_conv_cut(MxFactors *f) {
@@ -241,7 +240,7 @@ static bool cache_delta_infer(MxInfer *infer) {
             return mx_infer_fail(infer, "decay and beta must be [B, T, heads of v]");
     if (m.dim[1] != 1 || m.dim[2] != v.dim[2] || m.dim[3] != q.dim[3] || m.dim[4] != v.dim[3])
         return mx_infer_fail(infer, "memories must be [S, 1, heads of v, width of q, of v]");
-    return is_place(infer, DELTA_POSITIONS, v.dim[0], v.dim[1]);
+    return ops_is_place(infer, DELTA_POSITIONS, v.dim[0], v.dim[1]);
 }
 
 /* Heads of keys with those of values that read them. */

@@ -28,6 +28,9 @@ bool ops_is_chosen(const MxInfer *infer, int i, int queries, int keys);
  * keys that an average query of so many tokens sees, segments aside. */
 bool ops_is_in_time(const MxAttentionAttr *attr, int64_t queries, int64_t keys);
 double ops_keys_seen(double length, const MxAttentionAttr *attr);
+/* ops_is_place — checks that inputs i and i + 1 are the positions of a piece [B, T] and its
+ * sequences [B]. */
+bool ops_is_place(MxInfer *infer, int i, int64_t B, int64_t T);
 /* ops_print_attention — an MxAttentionAttr. ops_print_carries — an MxDeltaAttr. */
 void ops_print_attention(MxText *text, const void *attr);
 void ops_print_carries(MxText *text, const void *attr);

@@ -1,12 +1,16 @@
 /* pool.c — windows of consecutive tokens: pooling their rows into one, and which of them a token
- * sees. */
+ * sees; the same for pieces of sequences whose rows are in caches. */
 #include <mx/ops.h>
 
 #include "internal.h"
 
+static bool is_ratio(MxInfer *infer, int64_t ratio) {
+    return ratio >= 1 || mx_infer_fail(infer, "a window must have at least one token");
+}
+
 /* Checks that a row of T tokens has a window. */
 static bool has_windows(MxInfer *infer, int64_t T, int64_t ratio) {
-    if (ratio < 1) return mx_infer_fail(infer, "a window must have at least one token");
+    if (!is_ratio(infer, ratio)) return false;
     return T >= ratio || mx_infer_fail(infer, "rows of %lld tokens have no window of %lld",
                                        (long long)T, (long long)ratio);
 }
@@ -20,32 +24,44 @@ MxValue mx_pool(MxTrace *t, MxValue x, MxValue gates, MxValue bias, MxValue segm
     return mx_trace_node(t, &op_pool, (MxValue[]){x, gates, bias, segments}, DY, &attr);
 }
 
+/* Checks x, gates and bias. */
+static bool check_rows(MxInfer *infer) {
+    const MxPoolAttr *attr = infer->attr;
+    MxShape x = infer->in[X].shape, bias = infer->in[BIAS].shape;
+    if (!ops_is_real(infer, X) || !ops_same_type(infer, X, GATES) ||
+        !ops_is(infer, BIAS, MX_F32, 2) || !is_ratio(infer, attr->ratio))
+        return false;
+    if (x.rank != 3 || x.dim[1] < 1 || bias.dim[0] != attr->ratio || bias.dim[1] != x.dim[2])
+        return mx_infer_fail(infer, "x must be [B, T, E] or a cache [S, C, E], the bias [R, E]");
+    return !attr->overlaps || x.dim[2] % 2 == 0 ||
+           mx_infer_fail(infer, "rows of windows that overlap must have two halves");
+}
+
 static bool check_pool(MxInfer *infer) {
     const MxPoolAttr *attr = infer->attr;
-    MxShape x = infer->in[X].shape, bias = infer->in[BIAS].shape, s = infer->in[SEGMENTS].shape;
-    if (!ops_is_real(infer, X) || !ops_same_type(infer, X, GATES) ||
-        !ops_is(infer, BIAS, MX_F32, 2) || !ops_is(infer, SEGMENTS, MX_I32, 2))
-        return false;
-    if (x.rank != 3 || bias.dim[0] != attr->ratio || bias.dim[1] != x.dim[2])
-        return mx_infer_fail(infer, "x must be [B, T, E] and the bias [R, E]");
-    if (attr->overlaps && x.dim[2] % 2)
-        return mx_infer_fail(infer, "rows of windows that overlap must have two halves");
+    MxShape x = infer->in[X].shape, s = infer->in[SEGMENTS].shape;
+    if (!check_rows(infer) || !ops_is(infer, SEGMENTS, MX_I32, 2)) return false;
     if (s.dim[0] != x.dim[0] || s.dim[1] != x.dim[1])
         return mx_infer_fail(infer, "segments must be [B, T]");
     return has_windows(infer, x.dim[1], attr->ratio);
 }
 
-static MxType pooled_type(const MxInfer *infer) {
-    const MxPoolAttr *attr = infer->attr;
-    MxType y = infer->in[X];
-    y.shape.dim[1] /= attr->ratio;
-    if (attr->overlaps) y.shape.dim[2] /= 2;
-    return y;
+/* Of so many pooled rows for each of B. */
+static MxType pooled_type(const MxInfer *infer, int64_t B, int64_t rows) {
+    MxType x = infer->in[X];
+    int64_t halves = ((const MxPoolAttr *)infer->attr)->overlaps ? 2 : 1;
+    return (MxType){x.dtype, MX_SHAPE(B, rows, x.shape.dim[2] / halves)};
+}
+
+/* Of all windows of x. */
+static MxType windows_type(const MxInfer *infer) {
+    MxShape x = infer->in[X].shape;
+    return pooled_type(infer, x.dim[0], x.dim[1] / ((const MxPoolAttr *)infer->attr)->ratio);
 }
 
 static bool pool_infer(MxInfer *infer) {
     if (!check_pool(infer)) return false;
-    infer->out[0] = pooled_type(infer);
+    infer->out[0] = windows_type(infer);
     return true;
 }
 
@@ -83,7 +99,7 @@ const MxOp op_pool = {
 
 static bool pool_grad_infer(MxInfer *infer) {
     if (!check_pool(infer)) return false;
-    MxType y = pooled_type(infer);
+    MxType y = windows_type(infer);
     infer->n_out = SEGMENTS;
     for (int i = 0; i < SEGMENTS; i++) infer->out[i] = infer->in[i];
     return (infer->in[DY].dtype == y.dtype && mx_shape_equal(infer->in[DY].shape, y.shape)) ||
@@ -132,4 +148,79 @@ const MxOp op_windows = {
     .partition = windows_cut,
     .print = windows_print,
     .doc = "the windows that are over and of a token's segment, a bit each",
+};
+
+/* ---- of pieces of sequences */
+
+enum { POSITIONS = SEGMENTS, SEQUENCES, CACHE_INPUTS };
+
+/* The windows that end with a piece of T tokens, at most. */
+static int64_t most_windows(int64_t T, int64_t ratio) {
+    return (T + ratio - 1) / ratio;
+}
+
+MxValue mx_cache_pool(MxTrace *t, const MxValue xs[2], MxValue bias, MxCachePlace place,
+                      MxPoolAttr attr) {
+    const MxValue in[] = {xs[0], xs[1], bias, place.positions, place.sequences};
+    return mx_trace_node(t, &op_cache_pool, in, CACHE_INPUTS, &attr);
+}
+
+static bool cache_pool_infer(MxInfer *infer) {
+    MxShape at = infer->in[POSITIONS].shape;
+    if (!check_rows(infer) || !ops_is_place(infer, POSITIONS, at.dim[0], at.dim[1])) return false;
+    int64_t ratio = ((const MxPoolAttr *)infer->attr)->ratio;
+    infer->out[0] = pooled_type(infer, at.dim[0], most_windows(at.dim[1], ratio));
+    return true;
+}
+
+const MxOp op_cache_pool = {
+    .name = "cache_pool",
+    .arity = CACHE_INPUTS,
+    .attr_bytes = sizeof(MxPoolAttr),
+    .infer = cache_pool_infer,
+    .print = pool_print,
+    .doc = "the same means of the windows that end with a piece, of rows in caches",
+};
+
+MxValue mx_cache_windows(MxTrace *t, MxCachePlace place, int64_t ratio) {
+    return mx_trace_node(t, &op_cache_windows, &place.positions, 1, &(MxWindowsAttr){ratio});
+}
+
+static bool cache_windows_infer(MxInfer *infer) {
+    int64_t ratio = ((const MxWindowsAttr *)infer->attr)->ratio;
+    MxShape at = infer->in[0].shape;
+    if (!ops_is(infer, 0, MX_I32, 2) || !is_ratio(infer, ratio)) return false;
+    infer->out[0] = (MxType){MX_I32, MX_SHAPE(at.dim[0], most_windows(at.dim[1], ratio))};
+    return true;
+}
+
+const MxOp op_cache_windows = {
+    .name = "cache_windows",
+    .arity = 1,
+    .flags = MX_OP_CONSTANT,
+    .attr_bytes = sizeof(MxWindowsAttr),
+    .infer = cache_windows_infer,
+    .print = windows_print,
+    .doc = "the numbers of the windows that end with a piece",
+};
+
+MxValue mx_cache_last_window(MxTrace *t, MxCachePlace place, int64_t ratio) {
+    return mx_trace_node(t, &op_cache_last_window, &place.positions, 1, &(MxWindowsAttr){ratio});
+}
+
+static bool cache_last_window_infer(MxInfer *infer) {
+    infer->out[0] = infer->in[0];
+    return ops_is(infer, 0, MX_I32, 2) &&
+           is_ratio(infer, ((const MxWindowsAttr *)infer->attr)->ratio);
+}
+
+const MxOp op_cache_last_window = {
+    .name = "cache_last_window",
+    .arity = 1,
+    .flags = MX_OP_CONSTANT,
+    .attr_bytes = sizeof(MxWindowsAttr),
+    .infer = cache_last_window_infer,
+    .partition = ops_cut_alike,
+    .print = windows_print,
+    .doc = "the number of the last window that is over at each position",
 };

@@ -11,7 +11,7 @@ enum { X, GATES, BIAS, SEGMENTS, DY };
 
 typedef struct Pool {
     const MxKernelCall *call;
-    int64_t time, windows;    /* tokens and windows of a row of the batch */
+    int64_t time, windows;    /* of a row of the batch: tokens, or slots of a cache; windows */
     int64_t ratio, before;    /* tokens of a window; of the one before that take part */
     int64_t width, out_width; /* elements of a row, and of a pooled one */
     int64_t all, piece;       /* windows of all rows; and of a thread at a time */
@@ -19,24 +19,29 @@ typedef struct Pool {
     float *partial; /* [pieces, ratio, width] of the bias's gradient */
 } Pool;
 
-/* Columns of a window, whose terms from `first` on take part. */
+/* Columns of window w of row b, or of sequence b; its terms from `first` on take part. */
 typedef struct Block {
     int64_t b, w, column, n, first;
 } Block;
 
-static Pool pool_of(const MxKernelCall *call) {
+/* The lengths of rows that x, gates and bias have, of a batch or of a cache. */
+static Pool rows_of(const MxKernelCall *call) {
     const MxPoolAttr *attr = call->attr;
     MxShape x = call->in_type[X].shape;
-    Pool p = {.call = call,
-              .time = x.dim[1],
-              .windows = x.dim[1] / attr->ratio,
-              .ratio = attr->ratio,
-              .before = attr->overlaps ? attr->ratio : 0,
-              .width = x.dim[2],
-              .out_width = attr->overlaps ? x.dim[2] / 2 : x.dim[2],
-              .dtype = call->in_type[X].dtype};
-    p.all = x.dim[0] * p.windows;
-    p.piece = cpu_max(1, CPU_PIECE / cpu_max(1, p.ratio * p.width));
+    return (Pool){.call = call,
+                  .time = x.dim[1],
+                  .ratio = attr->ratio,
+                  .before = attr->overlaps ? attr->ratio : 0,
+                  .width = x.dim[2],
+                  .out_width = attr->overlaps ? x.dim[2] / 2 : x.dim[2],
+                  .piece = cpu_max(1, CPU_PIECE / cpu_max(1, attr->ratio * x.dim[2])),
+                  .dtype = call->in_type[X].dtype};
+}
+
+static Pool pool_of(const MxKernelCall *call) {
+    Pool p = rows_of(call);
+    p.windows = p.time / p.ratio;
+    p.all = call->in_type[X].shape.dim[0] * p.windows;
     return p;
 }
 
@@ -53,7 +58,7 @@ typedef struct Term {
 } Term;
 
 static Term term_of(const Pool *p, const Block *k, int64_t i) {
-    int64_t token = k->b * p->time + k->w * p->ratio - p->before + i;
+    int64_t t = k->w * p->ratio - p->before + i, token = k->b * p->time + t % p->time;
     int64_t column = k->column + (i < p->before ? 0 : p->width - p->out_width);
     return (Term){token * p->width + column, i % p->ratio * p->width + column};
 }
@@ -126,6 +131,46 @@ static void pool_run(const MxDevice *device, const MxKernelCall *call) {
 }
 
 const MxKernel cpu_pool = {.run = pool_run};
+
+/* ---- means of windows that end with a piece */
+
+enum { POSITIONS = SEGMENTS, SEQUENCES };
+
+/* The number of the i-th window whose last token is one of a piece's, at these positions; -1 =
+ * there is none. */
+static int32_t ended_window(const int32_t *positions, int64_t time, int64_t ratio, int64_t i) {
+    if (positions[0] < 0) return -1;
+    int64_t w = positions[0] / ratio + i, last = (w + 1) * ratio - 1 - positions[0];
+    return last < time && positions[last] >= 0 ? (int32_t)w : -1;
+}
+
+static void pool_cached(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const Pool *p = context;
+    const int32_t *positions = p->call->in[POSITIONS], *sequences = p->call->in[SEQUENCES];
+    int64_t time = p->call->in_type[POSITIONS].shape.dim[1];
+    Means m;
+    for (int64_t row = begin; row < end; row++) {
+        int64_t b = row / p->windows;
+        int64_t w = ended_window(positions + b * time, time, p->ratio, row % p->windows);
+        memset(m.y, 0, sizeof m.y);
+        for (int64_t column = 0; column < p->out_width; column += COLUMNS) {
+            int64_t n = cpu_min(COLUMNS, p->out_width - column);
+            Block k = {sequences[b], w, column, n, w ? 0 : p->before};
+            if (w >= 0) find_means(p, &k, &m);
+            cpu_store(m.y, n, p->call->out[0], p->dtype, row * p->out_width + column);
+        }
+    }
+}
+
+static void cache_pool_run(const MxDevice *device, const MxKernelCall *call) {
+    MxShape out = call->out_type[0].shape;
+    Pool p = rows_of(call);
+    p.windows = out.dim[1];
+    if (call->out[0]) cpu_for(device, out.dim[0] * out.dim[1], p.piece, pool_cached, &p);
+}
+
+const MxKernel cpu_cache_pool = {.run = cache_pool_run};
 
 /* ---- gradient: dx_i = p_i dy, dscore_i = dx_i (x_i - y), of the bias a sum over windows */
 
@@ -245,3 +290,26 @@ static void windows_run(const MxDevice *device, const MxKernelCall *call) {
 }
 
 const MxKernel cpu_windows = {.scratch = windows_scratch, .run = windows_run};
+
+/* ---- the same of positions of pieces */
+
+static void cache_windows_run(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    const int32_t *positions = call->in[0];
+    int32_t *out = call->out[0];
+    int64_t time = call->in_type[0].shape.dim[1], most = call->out_type[0].shape.dim[1];
+    for (int64_t i = 0; out && i < mx_shape_count(call->out_type[0].shape); i++)
+        out[i] = ended_window(positions + i / most * time, time, windows_ratio(call), i % most);
+}
+
+const MxKernel cpu_cache_windows = {.run = cache_windows_run};
+
+static void cache_last_window_run(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    const int32_t *positions = call->in[0];
+    int32_t *out = call->out[0];
+    for (int64_t i = 0; out && i < mx_shape_count(call->out_type[0].shape); i++)
+        out[i] = positions[i] < 0 ? -1 : (int32_t)((positions[i] + 1) / windows_ratio(call) - 1);
+}
+
+const MxKernel cpu_cache_last_window = {.run = cache_last_window_run};

@@ -87,3 +87,6 @@ ON_HOST(pooled_attention_grad);
 ON_HOST(cache_pooled_attention);
 ON_HOST(pool);
 ON_HOST(pool_grad);
+ON_HOST(cache_pool);
+ON_HOST(cache_windows);
+ON_HOST(cache_last_window);
