@@ -179,8 +179,23 @@ def put_model(file, root, model):
     put(file, f"{root}/nnx_aux/model", flat(nnx.state(model, AUX)))
 
 
-def batches_of(source, vocab):
+def fill(batches, vocab):
+    """Padding becomes one more document of each row: in compressed attention MaxText's padding sees later padding."""
+    generator = np.random.default_rng(0)
+    pads = batches["inputs_segmentation"] == 0
+    last = batches["inputs_segmentation"].max(axis=-1, keepdims=True)
+    position = np.cumsum(pads, axis=-1) - 1
+    for side in ("inputs", "targets"):
+        new = {side: generator.integers(1, vocab, pads.shape), f"{side}_position": position,
+               f"{side}_segmentation": np.broadcast_to(last + 1, pads.shape)}
+        for key, values in new.items():
+            batches[key] = np.where(pads, values, batches[key]).astype(batches[key].dtype)
+
+
+def batches_of(source, vocab, is_full):
     batches = {k: np.asarray(source["train/batches"][k]) for k in BATCH}
+    if is_full:
+        fill(batches, vocab)
     for k in ("inputs", "targets"):
         batches[k] = batches[k] % vocab
     return batches
@@ -232,7 +247,7 @@ def make(name, source, folder):
     recorder = create_goodput_recorder(config)
     (_, _, shardings, _, mesh, schedule, _, _, _, _, state) = train_utils.setup_train_loop(config, recorder)
     add_noise(state.model, config.init_weights_seed, config.num_experts)
-    batches = batches_of(source, config.vocab_size)
+    batches = batches_of(source, config.vocab_size, config.attention_type == "compressed")
     with h5py.File(f"{folder}/{name}.h5", "w", libver=("v110", "v110")) as file:
         file.attrs["name"] = name
         file.attrs["model_name"] = model_name

@@ -96,6 +96,7 @@ typedef struct MxConfig {
     int64_t emb_dim, mlp_dim, moe_mlp_dim, num_query_heads, num_kv_heads, num_decoder_layers;
     const int64_t *recall_layers; /* [n_recall] engram_layers */
     int n_recall;
+    const int64_t *layer_ratios; /* [num_decoder_layers] compress_ratios; NULL = none are read */
     int64_t diloco_replicas;               /* replicas (enable_diloco); 1 = there is one */
     int64_t diloco_fragments;              /* fragments of the parameters; 1 = all at once */
     int64_t diloco_fragment_steps;         /* steps between outer steps of fragments */

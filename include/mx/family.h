@@ -17,6 +17,7 @@ typedef enum MxBlockKind {
     MX_BLOCK_NONE, /* the layer has no more */
     MX_BLOCK_ATTENTION,
     MX_BLOCK_MLA,
+    MX_BLOCK_COMPRESSED,
     MX_BLOCK_DELTA,
     MX_BLOCK_GLU,
     MX_BLOCK_MOE,
@@ -78,7 +79,9 @@ typedef enum MxRopeKind {
     MX_ROPE_LOCAL_PART,    /* plainly, with local_rope_max_timescale if it is above 0; of the pairs
                               of a head the first, a share of local_rope_proportion, turn */
     MX_ROPE_GLOBAL_PART,   /* the same with global_rope_… */
-    MX_ROPE_NONE,          /* not at all */
+    MX_ROPE_COMPRESSED, /* plainly, neighbours; with compressed_rope_max_timescale in layers whose
+                           keys include rows of windows */
+    MX_ROPE_NONE,       /* not at all */
 } MxRopeKind;
 
 /* What norms are. */
@@ -104,12 +107,24 @@ typedef enum MxWeighs {
     MX_WEIGHS_ALL,
 } MxWeighs;
 
+/* What the keys of compressed attention include besides the tokens of a sliding window. */
+typedef enum MxWindows {
+    MX_WINDOWS_NONE,
+    MX_WINDOWS_ALL,    /* a row for each earlier window of compress_ratios tokens, more than 4 */
+    MX_WINDOWS_CHOSEN, /* the indexer_topk of windows of 4 tokens that an indexer chooses, each row
+                        of which also has something of the window before */
+} MxWindows;
+enum { MX_WINDOWS_CHOSEN_RATIO = 4 };
+
 typedef struct MxLayerSpec {
     MxBlockSpec block[MX_LAYER_BLOCKS];
     bool asks_norms_after; /* norm_after stand only where use_post_attn_norm and use_post_ffw_norm
                               say so */
     MxSees sees;
     MxRopeKind rope;
+    MxWindows windows;
+    bool bias_apart;     /* a router's bias is no parameter: no gradient, and no optimizer */
+    bool hashes;         /* a table chooses experts by the token's number; the router weighs them */
     bool norms_heads;    /* norms of queries and keys, whatever use_qk_norm says */
     bool norms_together; /* one over all heads, where others have one a head */
     bool norms_turned;   /* of what was rotated, without a scale; layers that rotate nothing have
@@ -231,11 +246,20 @@ typedef struct MxHfNames {
 
 /* ---- families */
 
-enum { MX_MOST_SPECS = 4, MX_MOST_PERIOD = 16, MX_MOST_HF = 4, MX_MOST_RUNS = 2 };
+enum { MX_MOST_SPECS = 6, MX_MOST_PERIOD = 16, MX_MOST_HF = 4, MX_MOST_RUNS = 2 };
 
 /* What keys say of a layer where they say how layers take turns: it has experts, is not turned, is
- * the last of a cycle, takes keys and values of an earlier one. */
-enum { MX_KIND_EXPERTS = 1, MX_KIND_UNTURNED = 2, MX_KIND_LAST = 4, MX_KIND_TAKES = 8 };
+ * the last of a cycle, takes keys and values of an earlier one; is one of first_num_hash_layers,
+ * pools all windows, pools chosen ones. */
+enum {
+    MX_KIND_EXPERTS = 1,
+    MX_KIND_UNTURNED = 2,
+    MX_KIND_LAST = 4,
+    MX_KIND_TAKES = 8,
+    MX_KIND_HASHES = 16,
+    MX_KIND_POOLS_ALL = 32,
+    MX_KIND_POOLS_CHOSEN = 64
+};
 
 /* Places of a period that MaxText stacks together, inside of the stack of periods: "outer/name/…".
  */
@@ -271,13 +295,20 @@ typedef struct MxFamily {
      * so, "dense_layers"; the others begin to count and to take turns behind them. NULL = none. */
     const char *first_layers;
     int first_spec;
+    /* The first first_num_hash_layers are never stacked, and named as where nothing is; the others
+     * go on counting. */
+    bool first_hash;
     const char *place;
     const MxRuns *runs; /* NULL = places are stacked apart */
-    bool never_stacks;  /* layers stay one by one whatever scan_layers says */
-    bool has_inputs;    /* layers read something of the tokens themselves, and of the embedding:
-                           hidden_size_per_layer_input */
-    bool has_streams;   /* the stream has several rows a token: mhc_expansion_rate; then layers may
-                           have n-gram memories: engram_layers */
+    /* The period is that of compress_ratios behind the first layers, and of stacks always that of
+     * the family. */
+    bool ratios_say_period;
+    bool never_stacks;   /* layers stay one by one whatever scan_layers says */
+    bool has_inputs;     /* layers read something of the tokens themselves, and of the embedding:
+                            hidden_size_per_layer_input */
+    bool has_streams;    /* the stream has several rows a token: mhc_expansion_rate; then layers may
+                            have n-gram memories: engram_layers */
+    bool weighs_streams; /* … and behind the last layer they are weighed, not added up */
     bool stages_hold_places; /* in MaxText's pipelines a stage has one layer of every place, as if
                                 they were one layer */
     const char *mark;        /* part of a path that no other family's trees have; NULL = none */
@@ -302,8 +333,9 @@ extern const char mx_families_built[], mx_families_later[];
 
 /* ---- stacks */
 
-#define MX_STACK_REST  "layers_remainder"
-#define MX_STACK_PLACE "layers_" /* what most families call the places of a block */
+#define MX_STACK_REST   "layers_remainder"
+#define MX_STACK_BLOCKS "scanned_blocks" /* of families whose places stand in runs */
+#define MX_STACK_PLACE  "layers_"        /* what most families call the places of a block */
 /* Between the name of a stack and the number of a layer that stands alone in it. */
 #define MX_STACK_RECALL "_engram_"
 
@@ -342,12 +374,14 @@ MxStack mx_stack_of(MxArena *arena, const char *prefix, const char *axis, MxStac
 typedef struct MxLayerKeys {
     int64_t n;       /* as MaxText counts them: num_decoder_layers */
     int64_t n_dense; /* first_num_dense_layers, of families that have such ones */
+    int64_t n_hash;  /* first_num_hash_layers, the same */
     /* Of families with keys_say_turns: every so many a layer is not rotated, or has experts, 0 and
      * below = none is, and after so many their kinds come again: nope_layer_interval,
      * interleave_moe_layer_step, inhomogeneous_layer_cycle_interval. */
     int64_t nope_interval, moe_step, cycle;
     int64_t n_experts;
     int64_t n_takers;      /* num_kv_shared_layers */
+    const int64_t *ratios; /* [n] compress_ratios; NULL = all 0 */
     const int64_t *recall; /* layers with n-gram memories: engram_layers */
     int n_recall;
 } MxLayerKeys;
@@ -355,7 +389,7 @@ typedef struct MxLayerKeys {
 typedef struct MxLayers {
     const MxFamily *family;
     MxLayerKeys keys;
-    int n, n_first; /* all, and those in the stack of first ones */
+    int n, n_first; /* all, and first ones, which are stacked alone or not at all */
     int period;     /* of the others, as MaxText counts them */
 } MxLayers;
 
@@ -374,6 +408,7 @@ int mx_layer_recall(const MxLayers *layers, int layer);
 typedef struct MxLayerPlace {
     MxStacking how;
     int layer, n, number;
+    bool is_alone; /* whatever is stacked */
 } MxLayerPlace;
 MxLayerPlace mx_layer_place(const MxLayers *layers, int layer);
 /* mx_layer_name — the name of a layer on its own, "decoder/layers_7". */

@@ -32,6 +32,7 @@ typedef enum MxInitKind {
     MX_INIT_TRUNCATED_NORMAL,
     MX_INIT_UNIFORM,     /* around 0, up to sqrt(3) deviations */
     MX_INIT_LOG_UNIFORM, /* the logarithm of a number between 0 and `std` */
+    MX_INIT_CYCLE,       /* the element's index modulo `std` */
 } MxInitKind;
 
 typedef struct MxInit {
@@ -95,6 +96,7 @@ typedef struct MxLeaf {
     const char *instead_of; /* path of a head of another kind. Initial weights may contain that one,
                                which is then ignored, or neither: this leaf then keeps its initial
                                values. NULL = none */
+    bool is_unoptimized;    /* it has no gradient; steps change it in another way than optimizers do */
     bool may_start_anew;    /* files may lack it or have it in another shape: it keeps its values */
     MxQuant quant;          /* how a program stores it */
     MxStack stack;

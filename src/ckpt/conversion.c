@@ -345,7 +345,8 @@ static void note_quants(CkptConversion *conversion, const MxTree *model) {
     }
 }
 
-/* Stacks that layers with n-gram memories divide are neither made here nor taken apart. */
+/* Stacks beside layers that stand alone, as those with n-gram memories, are neither made here nor
+ * taken apart. */
 static bool check_divided(const Maker *p, bool splits) {
     const CkptSurvey *s = &p->conversion->from.survey;
     bool has_memories = s->is_divided;
@@ -355,8 +356,9 @@ static bool check_divided(const Maker *p, bool splits) {
     bool stacks = s->is_divided || p->conversion->form.is_scanned;
     return !has_memories || !restacks || !stacks ||
            mx_fail(p->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = p->conversion->from.ref.ref},
-                   "layers with n-gram memories divide its stacks, which is not available yet "
-                   "here; a run reads and writes layers in stacks and one by one");
+                   "some of its layers stand alone beside the stacks of others (n-gram memories, "
+                   "experts by a table), which is not available yet here; a run reads and writes "
+                   "layers in stacks and one by one");
 }
 
 bool ckpt_conversion_make(MxArena *arena, const CkptFile *from, const MxConvert *how,

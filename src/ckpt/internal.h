@@ -114,7 +114,8 @@ typedef struct CkptSurvey {
     bool is_sure; /* the parameters were recognized */
     bool is_linen, has_values;
     bool is_scanned;
-    bool is_divided; /* stacks are divided by layers with n-gram memories */
+    bool is_divided; /* some layers stand alone whatever is stacked: those with n-gram memories, or
+                        those before others */
     int scan_axis;
     CkptEntry *entries; /* in the order of the arrays */
     int n;

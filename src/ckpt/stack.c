@@ -17,7 +17,7 @@ static const struct {
     {"layers", "layers"},
     {"dense_layers", "dense_layers"},
     {"moe_layers", "moe_layers"},
-    {"scanned_blocks", "layers"},
+    {MX_STACK_BLOCKS, "layers"},
 };
 
 /* ---- names */

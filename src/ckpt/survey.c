@@ -76,6 +76,22 @@ bool ckpt_survey_names(MxArena *arena, const char *name, const MxH5Array *arrays
 
 /* ---- layers of each kind */
 
+/* Layers one by one beside such blocks come before these, and stay as they are (family.h,
+ * first_hash). */
+static void set_apart(CkptSurvey *s) {
+    bool has_blocks = false;
+    for (int i = 0; i < s->n; i++) {
+        const CkptSpot *spot = &s->entries[i].spot;
+        has_blocks |= s->entries[i].tree && spot->where == CKPT_BLOCK &&
+                      !strcmp(spot->outer, MX_STACK_BLOCKS);
+    }
+    for (int i = 0; has_blocks && i < s->n; i++)
+        if (s->entries[i].tree && s->entries[i].spot.where == CKPT_LAYER) {
+            s->entries[i].spot = (CkptSpot){.where = CKPT_ALONE};
+            s->is_divided = true;
+        }
+}
+
 static void collect_groups(MxArena *arena, CkptSurvey *s) {
     MxMap by_key;
     mx_map_init(&by_key, arena);
@@ -249,6 +265,7 @@ static bool finish_group(MxArena *arena, CkptSurvey *s, int i, MxError *err) {
 bool ckpt_survey(MxArena *arena, const char *name, const MxH5Array *arrays, int n, int scan_axis,
                  CkptSurvey *out, MxError *err) {
     if (!ckpt_survey_names(arena, name, arrays, n, out, err)) return false;
+    set_apart(out);
     collect_groups(arena, out);
     bool ok = take_entries(out, err);
     ok = ok && choose_axis(arena, out, scan_axis, err);

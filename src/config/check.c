@@ -306,6 +306,7 @@ void config_check(ConfigLoad *load) {
     config_check_run(load, c);
     check_topology(load, c);
     config_check_model(load, c);
+    config_check_compressed(load, c);
     config_check_recall(load, c);
     config_check_vision(load, c);
     config_check_batch(load, c);

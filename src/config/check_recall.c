@@ -31,8 +31,8 @@ static void check_bases(ConfigLoad *load, const MxConfig *c) {
 
 void config_check_recall(ConfigLoad *load, const MxConfig *c) {
     const MxFamily *family = mx_family_find(c->decoder_block);
-    if (!family || !family->has_streams || !GOOD(load, MX_KEY_engram_layers) ||
-        !check_layers(load, c) || !c->engram_layers->n)
+    if (!family || !config_word_in(family->keys, "engram_layers") ||
+        !GOOD(load, MX_KEY_engram_layers) || !check_layers(load, c) || !c->engram_layers->n)
         return;
     if (GOOD(load, MX_KEY_mhc_expansion_rate) && c->mhc_expansion_rate < 2)
         config_fail(load, config_culprit(load, MX_KEY_engram_layers, MX_KEY_mhc_expansion_rate),

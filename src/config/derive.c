@@ -285,11 +285,23 @@ static void derive_data_sharding(ConfigLoad *load, MxConfig *c) {
 static void derive_recall(ConfigLoad *load, MxConfig *c) {
     const MxFamily *family = mx_family_find(c->decoder_block);
     const MxYaml *list = c->engram_layers;
-    if (!family || !family->has_streams || list->kind != MX_YAML_LIST) return;
+    bool is_read = family && config_word_in(family->keys, "engram_layers");
+    if (!is_read || list->kind != MX_YAML_LIST) return;
     int64_t *layers = mx_new_n(load->arena, int64_t, list->n);
     int n = mx_config_numbers(list, list->n, layers);
     c->n_recall = n < 0 ? 0 : n;
     c->recall_layers = layers;
+}
+
+/* The same; layers that it lacks have 0. */
+static void derive_ratios(ConfigLoad *load, MxConfig *c) {
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    const MxYaml *list = c->compress_ratios;
+    if (!family || !family->ratios_say_period || list->kind != MX_YAML_LIST) return;
+    int64_t n = list->n > c->num_decoder_layers ? list->n : c->num_decoder_layers;
+    int64_t *ratios = mx_new_n(load->arena, int64_t, n);
+    mx_config_numbers(list, list->n, ratios);
+    c->layer_ratios = ratios;
 }
 
 void config_derive(ConfigLoad *load) {
@@ -299,6 +311,7 @@ void config_derive(ConfigLoad *load) {
     derive_schedule(load, c);
     derive_sizes(c);
     derive_recall(load, c);
+    derive_ratios(load, c);
     derive_devices(load, c);
     derive_batches(load, c);
     derive_lengths(load, c);

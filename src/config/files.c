@@ -9,9 +9,6 @@
 
 enum { MOST_PARENTS = 16 };
 
-/* MaxText's models for which configs/models has no preset yet. */
-static const char models_later[] = "deepseek4-284b deepseek4-tiny";
-
 /* Folders in which configs stand, strongest first. */
 enum { CONFIG_DIRS = 2 };
 
@@ -187,8 +184,7 @@ enum { NAMED_DIRS = 2 + CONFIG_DIRS, MOST_NAMED = 512 };
 typedef struct Named {
     MxKey key;
     const char *folder; /* beside the main file, beside its folder, among our configs */
-    const char *later;  /* MaxText's names that have no file here yet, a space between them */
-    const char *word, *file_word;
+    const char *word;
 } Named;
 
 enum { MODELS, CUSTOM_MESHES };
@@ -198,17 +194,13 @@ static const Named named_files[] = {
         {
             .key = MX_KEY_model_name,
             .folder = "models",
-            .later = models_later,
             .word = "model",
-            .file_word = "preset",
         },
     [CUSTOM_MESHES] =
         {
             .key = MX_KEY_custom_mesh_and_rule,
             .folder = "custom_mesh_and_rule",
-            .later = "",
             .word = "custom mesh",
-            .file_word = "file",
         },
 };
 
@@ -273,9 +265,7 @@ const char *config_named(MxArena *arena, MxKey key) {
 static const char *nearest_named(const ConfigLoad *load, const Named *named, const char *name) {
     const char *found[MOST_NAMED];
     int n = list_named(load->arena, load->main_dir, named, found);
-    const char *nearest = mx_nearest(name, found, n);
-    return nearest ? nearest
-                   : config_nearest_word(load->arena, name, (const char *[3]){named->later});
+    return mx_nearest(name, found, n);
 }
 
 /* There is no such file. */
@@ -283,11 +273,6 @@ static void report_named(ConfigLoad *load, const Named *named, const MxYaml *nod
                          const char *name) {
     const char *key = mx_key_name(named->key);
     load->slots[named->key].is_bad = true;
-    if (config_word_in(named->later, name)) {
-        config_report(load, node->where, "%s: not available yet (there is no %s for \"%s\")", key,
-                      named->file_word, name);
-        return;
-    }
     config_report(load, node->where, "%s: unrecognized %s \"%s\"", key, named->word,
                   config_shorten(load->arena, name));
     config_hint_nearest(load, nearest_named(load, named, name));

@@ -53,7 +53,7 @@ enum { LOCAL, GLOBAL, WITH_EXPERTS };
     .default_vocab = 262144, .has_caps = true, .activation = "gelu_pytorch_tanh",                  \
     .our_activation = "gelu", .scales_embedding = true, .is_tied = true
 
-static const MxRuns gemma4_runs = {.outer = "scanned_blocks",
+static const MxRuns gemma4_runs = {.outer = MX_STACK_BLOCKS,
                                    .run = {{"local_layers", 5}, {"global_layer", 1}}};
 
 /* MaxText's own pattern of adapted modules misses the names of its stacks. */

@@ -127,18 +127,6 @@ MxStack mx_stack_of(MxArena *arena, const char *prefix, const char *axis, MxStac
 
 /* ---- the layers of a model */
 
-MxLayers mx_layers(const MxFamily *family, MxLayerKeys keys) {
-    int n = (int)keys.n * mx_family_a_name(family);
-    MX_ASSERT(!family->first_layers || mx_family_a_name(family) == 1);
-    return (MxLayers){.family = family,
-                      .keys = keys,
-                      .n = n,
-                      .n_first = !family->first_layers ? 0
-                                 : keys.n_dense < n    ? (int)keys.n_dense
-                                                       : n,
-                      .period = family->keys_say_turns ? (int)keys.cycle : family->period};
-}
-
 static bool is_every(int64_t interval, int layer) {
     return interval > 0 && (layer + 1) % interval == 0;
 }
@@ -146,14 +134,17 @@ static bool is_every(int64_t interval, int layer) {
 /* Source: MaxText models/llama4.py determine_is_nope_layer, determine_is_moe_layer. */
 static int said_kind(const MxLayers *layers, int layer) {
     const MxLayerKeys *keys = &layers->keys;
+    int64_t ratio = keys->ratios ? keys->ratios[layer] : 0;
     const struct {
         int bit;
         bool is_so;
-    } kinds[] = {
-        {MX_KIND_EXPERTS, is_every(keys->moe_step, layer)},
-        {MX_KIND_UNTURNED, is_every(keys->nope_interval, layer)},
-        {MX_KIND_LAST, is_every(keys->cycle, layer)},
-        {MX_KIND_TAKES, keys->n_takers < layers->n && layer >= layers->n - keys->n_takers}};
+    } kinds[] = {{MX_KIND_EXPERTS, is_every(keys->moe_step, layer)},
+                 {MX_KIND_UNTURNED, is_every(keys->nope_interval, layer)},
+                 {MX_KIND_LAST, is_every(keys->cycle, layer)},
+                 {MX_KIND_TAKES, keys->n_takers < layers->n && layer >= layers->n - keys->n_takers},
+                 {MX_KIND_HASHES, layer < keys->n_hash},
+                 {MX_KIND_POOLS_ALL, ratio > MX_WINDOWS_CHOSEN_RATIO},
+                 {MX_KIND_POOLS_CHOSEN, ratio == MX_WINDOWS_CHOSEN_RATIO}};
     int index = 0, counts = 1;
     for (int i = 0; i < MX_COUNT(kinds); i++) {
         if (!(kinds[i].bit & layers->family->keys_say_turns)) continue;
@@ -170,6 +161,34 @@ const MxLayerSpec *mx_layer_spec(const MxLayers *layers, int layer) {
     if (family->keys_say_turns) return &family->specs[said_kind(layers, layer)];
     int further = layers->keys.n_experts > 1 ? family->expert_specs : 0;
     return &family->specs[later < 0 ? family->first_spec : family->turns[later % n] + further];
+}
+
+static int count_first(const MxFamily *family, MxLayerKeys keys, int n) {
+    int64_t said = family->first_layers ? keys.n_dense : family->first_hash ? keys.n_hash : 0;
+    return said < n ? (int)said : n;
+}
+
+/* The least multiple of the family's period after which kinds come again, or all layers. */
+static int period_of_ratios(const MxLayers *layers) {
+    int n = layers->n - layers->n_first, period = layers->family->period;
+    for (int i = 0; i + period < n;) {
+        int layer = layers->n_first + i;
+        bool is_same = said_kind(layers, layer) == said_kind(layers, layer + period);
+        i = is_same ? i + 1 : 0;
+        if (!is_same) period += layers->family->period;
+    }
+    return period;
+}
+
+MxLayers mx_layers(const MxFamily *family, MxLayerKeys keys) {
+    int n = (int)keys.n * mx_family_a_name(family);
+    MX_ASSERT(!family->first_layers || mx_family_a_name(family) == 1);
+    MxLayers layers = {
+        .family = family, .keys = keys, .n = n, .n_first = count_first(family, keys, n)};
+    layers.period = family->ratios_say_period ? period_of_ratios(&layers)
+                    : family->keys_say_turns  ? (int)keys.cycle
+                                              : family->period;
+    return layers;
 }
 
 /* Of one kind are layers that see the same. Source: MaxText models/gemma4_small.py
@@ -207,13 +226,15 @@ static void divide(const MxLayers *layers, int layer, int begin, int end, MxLaye
 MxLayerPlace mx_layer_place(const MxLayers *layers, int layer) {
     int later = layer - layers->n_first, n = layers->n - layers->n_first;
     int a_name = mx_family_a_name(layers->family);
-    MxLayerPlace place = {.how = mx_family_stacking(layers->family, layers->period),
+    int period = layers->family->ratios_say_period ? layers->family->period : layers->period;
+    MxLayerPlace place = {.how = mx_family_stacking(layers->family, period),
                           .layer = later / a_name,
                           .n = n / a_name};
-    if (later < 0)
+    if (later < 0 && layers->family->first_layers)
         place = (MxLayerPlace){
             .how = {.outer = layers->family->first_layers}, .layer = layer, .n = layers->n_first};
-    place.number = place.layer;
+    place.number = layers->family->first_hash ? layer : place.layer;
+    place.is_alone = later < 0 && layers->family->first_hash;
     if (layers->keys.n_recall)
         divide(layers, layer, later < 0 ? 0 : layers->n_first,
                later < 0 ? layers->n_first : layers->n, &place);

@@ -44,12 +44,15 @@ static MxValue through_blocks(const Pass *p, const Layer *l, MxValue x_BTD) {
     return x_BTD;
 }
 
-MxValue model_times(const Pass *p, MxValue x, int leaf) {
-    MxTrace *t = p->t;
+MxValue model_scaled(MxTrace *t, MxValue x, MxValue w) {
     MxShape shape = mx_trace_type(t, x).shape, apart = shape;
     apart.dim[apart.rank++] = 1;
-    MxValue w = mx_reshape(t, model_weight(p, leaf), MX_SHAPE(1, 1));
+    w = mx_reshape(t, w, MX_SHAPE(1, 1));
     return mx_reshape(t, mx_dot(t, mx_reshape(t, x, apart), w, MX_DOT_NN, 1), shape);
+}
+
+MxValue model_times(const Pass *p, MxValue x, int leaf) {
+    return model_scaled(p->t, x, model_weight(p, leaf));
 }
 
 /* Source: MaxText layers/linears.py, Dropout; models/llama2.py @e591f30c, where the whole stream

@@ -14,7 +14,7 @@ typedef struct Block Block;
 
 enum { MOST_ACTIVATIONS = 3 };
 /* What a router makes of its products, by routed_score_func. */
-typedef enum Score { SCORE_PLAIN, SCORE_SOFTMAX, SCORE_SIGMOID } Score;
+typedef enum Score { SCORE_PLAIN, SCORE_SOFTMAX, SCORE_SIGMOID, SCORE_SQRT_SOFTPLUS } Score;
 
 /* A row of the family's layers with what this config makes of it. */
 typedef struct Spec {
@@ -27,6 +27,7 @@ typedef struct Spec {
     MxAttentionAttr attention;
     MxRopeFreqs rope;
     MxRopeAttr rope_layout;
+    MxRopeFreqs window_rope; /* of compressed attention: of windows' numbers, not of positions */
     MxRopeFreqs tuning; /* n above 0 = queries are longer at later positions, and not turned */
     MxActivation activations[MOST_ACTIVATIONS]; /* of feed-forward blocks, one a branch */
     int n_activations;
@@ -48,6 +49,7 @@ typedef struct NormForm {
 extern const NormForm model_norms[]; /* [MxNormKind] */
 
 typedef struct Hyper Hyper;   /* what reads and writes a stream of several rows a token */
+typedef struct Collapse Collapse; /* what weighs a token's rows behind the last layer */
 typedef struct Recall Recall; /* n-gram memories of a layer */
 
 typedef struct BlockLeaves {
@@ -123,6 +125,7 @@ struct MxModel {
     Inputs inputs;
     int embedding, positions, logits; /* positions -1 = none; logits -1 = tied to the embedding */
     int score;                        /* a head of one number in place of logits; -1 = none */
+    const Collapse *collapse; /* NULL = rows of a token are added up */
     Norm final_norm;
     const Eye *eye;         /* the encoder of images, NULL = none, and … */
     const void *eye_params; /* … its indices into the parameter tree */
@@ -168,7 +171,7 @@ typedef struct Pass {
 } Pass;
 
 enum {
-    MODEL_MOST_CACHES = 4,
+    MODEL_MOST_CACHES = 8,
     MODEL_INDEX_CACHE = 1 /* of an indexer, behind latent attention's */
 };
 
@@ -200,7 +203,8 @@ struct Block {
     MxHeads (*heads)(const MxConfig *config, const void *own);
 };
 
-extern const Block block_attention, block_mla, block_delta, block_glu, block_moe, block_linear;
+extern const Block block_attention, block_mla, block_compressed, block_delta, block_glu, block_moe,
+    block_linear;
 /* model_block — the row of a kind. model_n_blocks — of a layer. */
 const Block *model_block(MxBlockKind kind);
 int model_n_blocks(const MxLayerSpec *row);
@@ -256,9 +260,13 @@ MxValue model_project(const Pass *p, MxValue x, int kernel, int bias);
  * tails[i]], one behind the other. */
 void model_project_apart(const Pass *p, MxValue x, Dense dense, int n, const MxShape *tails,
                          MxValue *y);
+/* model_project_groups — y[b, t, g, :] = x[b, t, g, :] kernel[numbers[b, t, g]], of a kernel with
+ * a matrix for each group (moe.c). */
+MxValue model_project_groups(const Pass *p, MxValue x, MxValue numbers, Dense dense);
 /* model_drop — x [B, .., D] without what is left out here by chance; dims between alike. */
 MxValue model_drop(const Pass *p, MxValue x);
-/* model_times — x times the one element of a leaf. */
+/* model_scaled — x times the one element of w, of x's dtype. model_times — of a leaf. */
+MxValue model_scaled(MxTrace *t, MxValue x, MxValue w);
 MxValue model_times(const Pass *p, MxValue x, int leaf);
 /* model_norm — x itself if there is none. */
 MxValue model_norm(const Pass *p, MxValue x, Norm norm, double epsilon);
@@ -321,6 +329,11 @@ const Glu *model_add_glu(const Place *place, const MxConfig *config, const Spec 
 MxValue model_glu(const Pass *pass, const Spec *spec, const Glu *glu, MxValue x);
 double model_glu_flops(const MxConfig *config, double reads, double width, double tokens);
 
+/* ---- compressed attention (compressed.c) */
+
+/* model_window — tokens of a window of a spec's layers, 0 = there are none. */
+int64_t model_window(const MxConfig *config, const MxLayerSpec *spec);
+
 /* ---- inputs of layers (inputs.c) */
 
 /* model_add_inputs, model_add_input — the parameters of all layers' and of one layer's.
@@ -341,13 +354,17 @@ typedef struct Streams {
 } Streams;
 
 /* model_n_streams — rows a token. model_add_hyper — the parameters of a layer's block, NULL = one
- * row. model_spread, model_gather — all rows are x [B, T, D]; the sum of all rows [B, T, S, D].
+ * row. model_add_collapse — the parameters by which rows become one, of families that weigh them;
+ * NULL = others. model_spread, model_gather — all rows are x [B, T, D]; all rows [B, T, S, D] in
+ * one, their sum or weighed. model_hyper_flops — of a block's products with its alphas.
  * model_read_streams — what a block reads, [B, T, D]. model_write_streams — the rows behind it, of
  * what it gave. */
 int64_t model_n_streams(const MxConfig *config);
 const Hyper *model_add_hyper(const Place *place, const MxConfig *config, int block);
 MxValue model_spread(const Pass *p, MxValue x_BTD);
 MxValue model_gather(const Pass *p, MxValue x_BTSD);
+const Collapse *model_add_collapse(const Place *place, const MxConfig *config);
+double model_hyper_flops(const MxConfig *config, double tokens);
 Streams model_read_streams(const Pass *p, const Hyper *hyper, MxValue x_BTSD, double epsilon);
 MxValue model_write_streams(const Pass *p, const Streams *s, MxValue x_BTSD, MxValue y_BTD);
 

@@ -15,7 +15,8 @@
 
 typedef struct Leaves {
     Dense gate, wi_0, wi_1, wo;
-    int expert_scale;  /* -1 = none */
+    int table;        /* experts of each token's number, instead of a choice by scores; -1 = none */
+    int expert_scale; /* -1 = none */
     const Glu *shared; /* NULL = there is none */
     int shared_gate;   /* -1 = none */
     /* Scales -1 = none; of router and experts, they then read what the block does. */
@@ -70,6 +71,26 @@ static Dense add_experts(const Place *p, const MxConfig *c, const char *name, Mx
     return dense;
 }
 
+/* A table that is chosen by is no parameter either: whole numbers, as floats. MaxText leaves it
+ * zeros until it is loaded; here a token's experts are next to one another, those of all tokens as
+ * many each. Source: Roller et al. 2021 (balanced assignment). */
+static void add_choice(const Place *p, const MxConfig *c, const MxLayerSpec *spec, Leaves *l) {
+    l->table = -1;
+    if (spec->hashes) {
+        Place fixed = *p;
+        fixed.kind = c->enable_lora ? p->kind : MX_KIND_FROZEN;
+        fixed.dtype = MX_F32;
+        l->table =
+            model_add_bare(&fixed, "tid2eid", MX_SHAPE(c->vocab_size, c->num_experts_per_tok),
+                           (MxInit){.kind = MX_INIT_CYCLE, .std = (double)c->num_experts});
+        return;
+    }
+    if (!c->routed_bias) return;
+    l->gate.bias = model_add(p, "gate/bias", MX_SHAPE(c->num_experts), 0, AXES(NULL),
+                             (MxInit){.kind = MX_INIT_ZEROS});
+    p->tree->leaves[l->gate.bias].is_unoptimized = spec->bias_apart;
+}
+
 static const void *add_params(const Place *place, const MxConfig *c, const Spec *spec) {
     const MxBlockSpec *row = place->row;
     Place routed = inside(place, row->routed), *p = &routed;
@@ -81,9 +102,7 @@ static const void *add_params(const Place *place, const MxConfig *c, const Spec 
     l->gate = (Dense){.bias = -1};
     l->gate.kernel = model_add(p, "gate/kernel", MX_SHAPE(D, X), 1, AXES(read, NULL),
                                model_fan_in(MX_INIT_TRUNCATED_NORMAL, D));
-    if (c->routed_bias)
-        l->gate.bias =
-            model_add(p, "gate/bias", MX_SHAPE(X), 0, AXES(NULL), (MxInit){.kind = MX_INIT_ZEROS});
+    add_choice(p, c, spec->row, l);
     l->wi_0 = add_experts(p, c, "wi_0", MX_SHAPE(X, D, M), in, "activation_mlp");
     l->wi_1 = add_experts(p, c, "wi_1", MX_SHAPE(X, D, M), in, "activation_mlp");
     l->wo = add_experts(p, c, "wo", MX_SHAPE(X, M, D), out, "activation_embed");
@@ -157,9 +176,15 @@ static MxValue weigh(const Pass *p, const Spec *spec, const Leaves *l, MxValue s
     if (spec->row->weighs == MX_WEIGHS_READ)
         return mx_activate(t, mx_pick(t, by_BTX, ids_BTC), MX_SIGMOID);
     MxValue weights_BTC = mx_pick(t, scores_BTX, ids_BTC);
-    if (spec->score == SCORE_SIGMOID) weights_BTC = mx_share(t, weights_BTC);
+    bool sums_to_1 = spec->score == SCORE_SIGMOID || spec->score == SCORE_SQRT_SOFTPLUS;
+    if (sums_to_1) weights_BTC = mx_share(t, weights_BTC);
     double factor = p->model->config->routed_scaling_factor;
     return factor == 1 ? weights_BTC : mx_scale(t, weights_BTC, factor);
+}
+
+static MxValue bias_of(const Pass *p, const Spec *spec, const Leaves *l) {
+    MxValue bias_X = mx_cast(p->t, p->params[l->gate.bias], MX_F32);
+    return spec->row->bias_apart ? mx_detach(p->t, bias_X) : bias_X;
 }
 
 static Routes route(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_BTD) {
@@ -168,11 +193,14 @@ static Routes route(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_
     MxValue scores_BTX = mx_cast(t, model_project(p, x_BTD, l->gate.kernel, -1), MX_F32);
     if (spec->score == SCORE_SOFTMAX) scores_BTX = mx_softmax(t, scores_BTX);
     if (spec->score == SCORE_SIGMOID) scores_BTX = mx_activate(t, scores_BTX, MX_SIGMOID);
+    if (spec->score == SCORE_SQRT_SOFTPLUS)
+        scores_BTX = mx_activate(t, scores_BTX, MX_SQRT_SOFTPLUS);
     MxValue by_BTX = scores_BTX;
-    if (l->gate.bias >= 0) by_BTX = mx_add(t, by_BTX, mx_cast(t, p->params[l->gate.bias], MX_F32));
-    MxValue ids_BTC = mx_top_k(t, by_BTX, choice_of(c));
+    if (l->gate.bias >= 0) by_BTX = mx_add(t, by_BTX, bias_of(p, spec, l));
+    MxValue ids_BTC = l->table < 0 ? mx_top_k(t, by_BTX, choice_of(c))
+                                   : mx_row_ids(t, p->params[l->table], p->tokens_BT);
     MxValue weights_BTC = weigh(p, spec, l, scores_BTX, by_BTX, ids_BTC);
-    add_balance(p, by_BTX, ids_BTC);
+    if (l->table < 0) add_balance(p, by_BTX, ids_BTC);
     if (p->loads && router(spec, l) >= 0)
         p->loads[l->gate.bias] = mx_count_ids(t, ids_BTC, c->num_experts);
     return (Routes){ids_BTC, mx_cast(t, mx_cast(t, weights_BTC, p->model->dtype), MX_F32)};
@@ -230,6 +258,12 @@ static void expert_project(const Pass *p, ExpertRows rows, int n, const Dense *d
         if (adapter) y[i] = mx_add(p->t, expert_dot(p, narrow, model_weight(p, adapter->b)), y[i]);
         if (dense[i].bias >= 0) y[i] = add_bias(p, y[i], rows.ids, dense[i].bias);
     }
+}
+
+MxValue model_project_groups(const Pass *p, MxValue x, MxValue numbers, Dense dense) {
+    MxValue y;
+    expert_project(p, (ExpertRows){x, numbers, false}, 1, &dense, &y);
+    return y;
 }
 
 /* What experts make of their rows. Rows in slots are wherever it costs least to have them. */

@@ -138,7 +138,7 @@ static void add_layers(MxArena *arena, MxModel *model, const MxLayers *layers) {
     p.norms_are_whole = model->family->norms_are_whole;
     for (int i = 0; i < model->n_layers; i++) {
         MxLayerPlace place = mx_layer_place(layers, i);
-        p.place = model->family->never_stacks ? NULL : &place;
+        p.place = model->family->never_stacks || place.is_alone ? NULL : &place;
         p.dir = mx_layer_name(arena, layers, i);
         int spec = (int)(mx_layer_spec(layers, i) - model->family->specs);
         add_layer(&p, model, spec, &model->layers[i]);
@@ -184,6 +184,7 @@ void model_add_params(MxArena *arena, MxModel *model) {
             0, AXES("vocab", "embed_vocab"), (MxInit){.kind = MX_INIT_NORMAL, .std = 1});
     model_add_inputs(&root, model);
     add_layers(arena, model, &layers);
+    model->collapse = model_add_collapse(&root, c);
     model->final_norm = model_add_norm(&root, "decoder/decoder_norm", D);
     model->logits = model->score = -1;
     if (c->score_head) add_score(&root, model);

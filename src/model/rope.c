@@ -88,6 +88,20 @@ static void yarn_rope(const MxConfig *c, Spec *spec) {
     spec->rope_layout = (MxRopeAttr){.interleaved_in = c->rope_interleave};
 }
 
+/* Source: MaxText layers/embeddings.py (DeepSeekV4RotaryEmbedding) @e591f30c. */
+static void compressed_rope(MxArena *arena, const MxConfig *c, Spec *spec) {
+    bool pools = spec->row->windows != MX_WINDOWS_NONE;
+    double max = (double)(pools ? c->compressed_rope_max_timescale : c->rope_max_timescale);
+    for (int i = 0; i < spec->rope.n; i++)
+        spec->rope.frequency[i] = 1 / pow(max, (double)i / spec->rope.n);
+    spec->rope_layout = (MxRopeAttr){.interleaved_in = true, .interleaved_out = true};
+    spec->window_rope = spec->rope;
+    spec->window_rope.frequency = mx_new_n(arena, double, spec->rope.n);
+    for (int i = 0; i < spec->rope.n; i++)
+        spec->window_rope.frequency[i] =
+            spec->rope.frequency[i] * (double)model_window(c, spec->row);
+}
+
 static const struct {
     const char *name;
     void (*fill)(const MxConfig *config, Spec *spec);
@@ -136,6 +150,10 @@ static bool fill_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxErro
     spec->rope.frequency = mx_new_n(arena, double, spec->rope.n);
     if (spec->row->rope == MX_ROPE_LOCAL_PART || spec->row->rope == MX_ROPE_GLOBAL_PART) {
         part_rope(config, spec);
+        return true;
+    }
+    if (spec->row->rope == MX_ROPE_COMPRESSED) {
+        compressed_rope(arena, config, spec);
         return true;
     }
     bool is_said = config->local_rope_max_timescale > 0;

@@ -17,6 +17,7 @@ static const struct {
     {"full",          MX_MASK_FULL},
     {"mla",           MX_MASK_CAUSAL},
     {"block_diffusion", MX_MASK_BLOCKS},
+    {"compressed",    MX_MASK_SLIDING},
 };
 // clang-format on
 
@@ -24,6 +25,7 @@ const Block *model_block(MxBlockKind kind) {
     static const Block *const blocks[MX_BLOCK_COUNT] = {
         [MX_BLOCK_ATTENTION] = &block_attention,
         [MX_BLOCK_MLA] = &block_mla,
+        [MX_BLOCK_COMPRESSED] = &block_compressed,
         [MX_BLOCK_DELTA] = &block_delta,
         [MX_BLOCK_GLU] = &block_glu,
         [MX_BLOCK_MOE] = &block_moe,
@@ -87,8 +89,10 @@ static bool read_activations(const MxConfig *c, Spec *spec, MxError *err) {
 }
 
 static Score score_of(const MxConfig *c) {
-    static const char *const names[] = {
-        [SCORE_PLAIN] = "", [SCORE_SOFTMAX] = "softmax", [SCORE_SIGMOID] = "sigmoid"};
+    static const char *const names[] = {[SCORE_PLAIN] = "",
+                                        [SCORE_SOFTMAX] = "softmax",
+                                        [SCORE_SIGMOID] = "sigmoid",
+                                        [SCORE_SQRT_SOFTPLUS] = "sqrtsoftplus"};
     int i = 0;
     while (strcmp(names[i], c->routed_score_func)) i++; /* the key's row has no others */
     return (Score)i;
@@ -116,6 +120,13 @@ static bool check_heads(const MxConfig *c, const Spec *spec, MxError *err) {
 /* attention_type says it as well. Of latent attention some things cannot be asked. */
 static bool check_latent(const MxConfig *c, const Spec *spec, MxError *err) {
     bool is_latent = spec->row->block[0].kind == MX_BLOCK_MLA;
+    bool is_compressed = spec->row->block[0].kind == MX_BLOCK_COMPRESSED;
+    if (is_compressed != !strcmp(c->attention_type, "compressed"))
+        return mx_config_fail(
+            err, c, MX_KEY_attention_type,
+            is_compressed ? "%s, but layers of %s have compressed attention; wants compressed"
+                          : "%s, but layers of %s have no compressed attention",
+            c->attention_type, c->decoder_block);
     if (is_latent != !strcmp(c->attention_type, "mla"))
         return mx_config_fail(err, c, MX_KEY_attention_type,
                               is_latent ? "%s, but layers of %s have latent attention; wants mla"
@@ -169,11 +180,13 @@ static bool read_attention(const MxConfig *c, Spec *spec, MxError *err) {
 MxLayers mx_model_layers(const MxConfig *config) {
     MxLayerKeys keys = {.n = config->num_decoder_layers,
                         .n_dense = config->first_num_dense_layers,
+                        .n_hash = config->first_num_hash_layers,
                         .nope_interval = config->nope_layer_interval,
                         .moe_step = config->interleave_moe_layer_step,
                         .cycle = config->inhomogeneous_layer_cycle_interval,
                         .n_experts = config->num_experts,
                         .n_takers = config->num_kv_shared_layers,
+                        .ratios = config->layer_ratios,
                         .recall = config->recall_layers,
                         .n_recall = config->n_recall};
     return mx_layers(mx_family_find(config->decoder_block), keys);

@@ -19,15 +19,22 @@ struct Hyper {
     Map reads, gives, mixes;
 };
 
+struct Collapse {
+    int alpha, beta, scale;
+};
+
+static const double least = 1e-6; /* of what a row counts */
+
 int64_t model_n_streams(const MxConfig *c) {
     return mx_family_find(c->decoder_block)->has_streams ? c->mhc_expansion_rate : 1;
 }
 
 /* ---- parameters */
 
+static const double FIRST_SCALE = 0.01;
+
 static Map add_map(const Place *p, const char *name, int64_t in, MxShape out) {
-    const double first_scale = 0.01;
-    MxInit zeros = {.kind = MX_INIT_ZEROS}, scale = {MX_INIT_CONSTANT, .std = first_scale};
+    MxInit zeros = {.kind = MX_INIT_ZEROS}, scale = {MX_INIT_CONSTANT, .std = FIRST_SCALE};
     const char *const alpha = mx_arena_printf(p->arena, "%s_alpha", name);
     return (Map){.alpha =
                      model_add(p, alpha, MX_SHAPE(in, mx_shape_count(out)), 1,
@@ -57,6 +64,19 @@ const Hyper *model_add_hyper(const Place *outer, const MxConfig *c, int block) {
     return hyper;
 }
 
+const Collapse *model_add_collapse(const Place *p, const MxConfig *c) {
+    int64_t S = model_n_streams(c), in = S * c->emb_dim;
+    if (S == 1 || !mx_family_find(c->decoder_block)->weighs_streams) return NULL;
+    Collapse *l = mx_new(p->arena, Collapse);
+    l->alpha = model_add(p, "decoder/hc_head/hc_fn", MX_SHAPE(in, S), 1,
+                         AXES("activation_embed", NULL), model_fan_in(MX_INIT_NORMAL, in));
+    l->beta = model_add(p, "decoder/hc_head/hc_base", MX_SHAPE(S), 0, AXES(NULL),
+                        (MxInit){.kind = MX_INIT_ZEROS});
+    l->scale = model_add(p, "decoder/hc_head/hc_scale", MX_SHAPE(1), 0, AXES(NULL),
+                         (MxInit){MX_INIT_CONSTANT, .std = FIRST_SCALE});
+    return l;
+}
+
 /* ---- forward pass */
 
 /* The first two dims of x [B, T, ..], and these. */
@@ -84,9 +104,23 @@ MxValue model_spread(const Pass *p, MxValue x_BTD) {
     return mx_combine(p->t, shaped(p->t, x_BTD, MX_SHAPE(1, D)), ones(p->t, x_BTD, MX_SHAPE(1, S)));
 }
 
+/* In float32 whatever the stream is. Source: MaxText layers/mhc.py (DeepSeek4HyperHead) @e591f30c.
+ */
+static MxValue weigh_rows(const Pass *p, const Collapse *l, MxValue x_BTSD) {
+    MxTrace *t = p->t;
+    MxValue flat = model_flatten_last(t, mx_cast(t, x_BTSD, MX_F32), 2);
+    MxValue w = mx_cast(t, p->params[l->alpha], MX_F32);
+    MxValue made_BTS = mx_dot(t, model_norm_bare(t, flat, 1, least), w, MX_DOT_NN, 1);
+    made_BTS = model_scaled(t, made_BTS, mx_cast(t, p->params[l->scale], MX_F32));
+    made_BTS = mx_add(t, made_BTS, mx_cast(t, p->params[l->beta], MX_F32));
+    return mx_plus(t, mx_activate(t, made_BTS, MX_SIGMOID), least);
+}
+
 MxValue model_gather(const Pass *p, MxValue x_BTSD) {
     int64_t S = model_n_streams(p->model->config);
-    return S == 1 ? x_BTSD : mx_combine(p->t, x_BTSD, ones(p->t, x_BTSD, MX_SHAPE(S)));
+    const Collapse *l = p->model->collapse;
+    if (S == 1) return x_BTSD;
+    return mx_combine(p->t, x_BTSD, l ? weigh_rows(p, l, x_BTSD) : ones(p->t, x_BTSD, MX_SHAPE(S)));
 }
 
 /* The products of all maps with x, scaled and with their biases. */
@@ -108,7 +142,6 @@ static MxValue squash(MxTrace *t, MxValue x) {
 }
 
 Streams model_read_streams(const Pass *p, const Hyper *h, MxValue x_BTSD, double epsilon) {
-    const double least = 1e-6; /* of what a row counts */
     MxTrace *t = p->t;
     const MxConfig *c = p->model->config;
     MxValue made[3];
@@ -131,4 +164,12 @@ MxValue model_write_streams(const Pass *p, const Streams *s, MxValue x_BTSD, MxV
     MxValue given =
         mx_combine(t, shaped(t, y_BTD, MX_SHAPE(1, D)), shaped(t, s->gives_BTS, MX_SHAPE(1, S)));
     return mx_add(t, mx_combine(t, x_BTSD, s->mixes_BTSS), given);
+}
+
+/* Source: MaxText utils/maxtext_utils.py, calculate_mhc_flops_per_layer. */
+double model_hyper_flops(const MxConfig *c, double tokens) {
+    double S = (double)model_n_streams(c), D = (double)c->emb_dim;
+    double maps = 2 * tokens * (S * D) * (S + S + S * S);
+    double rows = 2 * tokens * S * D + tokens * S * D + 2 * tokens * (S * S) * D;
+    return S > 1 ? maps + rows : 0;
 }

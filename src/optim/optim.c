@@ -31,8 +31,8 @@ static MxArena *arena_of(const MxOptim *o) {
 static bool choose(MxOptim *o, const OptimRow *row, int i, MxError *err) {
     const MxConfig *c = o->config;
     const MxLeaf *leaf = &o->params->leaves[i];
-    bool is_trained = true;
-    if (c->trainable_parameters_mask.n &&
+    bool is_trained = !leaf->is_unoptimized;
+    if (is_trained && c->trainable_parameters_mask.n &&
         !optim_match(c, MX_KEY_trainable_parameters_mask, &c->trainable_parameters_mask, leaf,
                      &is_trained, err))
         return false;

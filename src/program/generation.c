@@ -141,6 +141,7 @@ static MxShape shape_of(const MxTrainState *s, int kind) {
 static int64_t slots_of(const MxGeneration *g, const MxModelCache *cache) {
     int64_t seen = cache->window ? cache->window + g->chunk - 1 : g->capacity;
     if (cache->is_memory) return 1;
+    if (cache->ratio) return (g->capacity + cache->ratio - 1) / cache->ratio;
     return seen < g->capacity ? seen : g->capacity;
 }
 

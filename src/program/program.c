@@ -173,7 +173,8 @@ static MxInitAttr init_of(const MxTrainState *s, const MxLeaf *leaf) {
                                    [MX_INIT_NORMAL] = MX_FILL_NORMAL,
                                    [MX_INIT_TRUNCATED_NORMAL] = MX_FILL_TRUNCATED_NORMAL,
                                    [MX_INIT_UNIFORM] = MX_FILL_UNIFORM,
-                                   [MX_INIT_LOG_UNIFORM] = MX_FILL_LOG_UNIFORM};
+                                   [MX_INIT_LOG_UNIFORM] = MX_FILL_LOG_UNIFORM,
+                                   [MX_INIT_CYCLE] = MX_FILL_CYCLE};
     return (MxInitAttr){.type = {MX_F32, leaf->shape},
                         .fill = fills[leaf->init.kind],
                         .value = leaf->init.kind == MX_INIT_ONES ? 1 : leaf->init.std,

@@ -109,15 +109,18 @@ static void assign_kept(MxTrainState *s, MxTrace *t, int param, const MxOptimSte
 /* Steps one parameter, in float32 whatever it is kept in; returns its new value. */
 static MxValue trace_step(MxTrainState *s, MxTrace *t, int i, MxOptimStep step) {
     int part = s->optim->part[i];
-    if (part == MX_NONE) return mx_variable(t, s->var.param[i]);
-    step.p = mx_cast(t, mx_variable(t, s->var.param[i]), MX_F32);
-    step.hyper = mx_variable(t, s->var.hyper[part]);
-    read_kept(s, t, i, &step);
-    mx_optim_trace(t, s->optim, i, &step);
+    MxValue before = mx_variable(t, s->var.param[i]);
+    step.p = mx_cast(t, before, MX_F32);
+    if (part != MX_NONE) {
+        step.hyper = mx_variable(t, s->var.hyper[part]);
+        read_kept(s, t, i, &step);
+        mx_optim_trace(t, s->optim, i, &step);
+    }
     for (int k = 0; k < PART_COUNT; k++)
         if (s->part[k] && program_parts[k]->adjust)
             step.p = program_parts[k]->adjust(s, t, i, step.p);
     step.p = mx_cast(t, step.p, s->vars.item[s->var.param[i]].type.dtype);
+    if (step.p == before) return before;
     mx_trace_assign(t, step.p, s->var.param[i], false);
     assign_kept(s, t, i, &step);
     return step.p;

@@ -37,6 +37,11 @@ static const struct {
      "shared_experts=1 temperature_tuning=true temperature_tuning_floor_scale=5 use_qk_norm=true"},
     {"gpt_oss", "base_moe_mlp_dim=48 mlp_bias=true routed_bias=true attention_bias=true "
                 "attention_sink=true mlp_activations=[sigmoid,linear] mlp_activations_limit=0.5"},
+    {"deepseek4", "attention_type=compressed base_num_kv_heads=1 base_num_decoder_layers=5 "
+                  "scan_layers=false first_num_hash_layers=2 compress_ratios=[0,4,8,4,8] "
+                  "indexer_n_heads=2 indexer_head_dim=6 indexer_topk=2 o_groups=2 o_lora_rank=6 "
+                  "mhc_expansion_rate=2 sinkhorn_iterations=3 shared_experts=1 base_moe_mlp_dim=48 "
+                  "routed_score_func=sqrtsoftplus routed_bias=true"},
     {"deepseek", FAMILY_LATENT "first_num_dense_layers=3 use_indexer=true indexer_n_heads=4 "
                                "indexer_head_dim=6 indexer_topk=5"},
 };

@@ -220,7 +220,8 @@ static double nll_of(const float *logits, int64_t vocab, const int32_t *ids, int
 static void copy_weights(MxTrainState *from, MxTrainState *to) {
     const MxTree *a = mx_train_state_tree(from), *b = mx_train_state_tree(to);
     for (int i = 0; i < a->n; i++) {
-        if (a->leaves[i].kind != MX_KIND_PARAM && a->leaves[i].kind != MX_KIND_LORA_PARAM) continue;
+        MxKind kind = a->leaves[i].kind;
+        if (kind != MX_KIND_PARAM && kind != MX_KIND_LORA_PARAM && kind != MX_KIND_FROZEN) continue;
         ck_assert_str_eq(a->leaves[i].path, b->leaves[i].path);
         mx_leaf_write(&b->leaves[i], mx_leaf_values(&arena, &a->leaves[i]));
     }

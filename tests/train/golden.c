@@ -348,8 +348,10 @@ MxTree golden_gradient_tree(MxArena *arena, const MxTrainState *state) {
 bool golden_like(MxArena *arena, const MxTrainState *state, MxH5 *file, const char *group,
                  int scan_axis, MxTree *out, MxError *err) {
     *out = golden_gradient_tree(arena, state);
-    for (int i = 0; i < out->n; i++)
-        out->leaves[i].data =
-            mx_arena_alloc(arena, (size_t)mx_shape_count(out->leaves[i].shape) * sizeof(float));
+    for (int i = 0; i < out->n; i++) {
+        MxLeaf *leaf = &out->leaves[i];
+        leaf->data = mx_arena_alloc(arena, (size_t)mx_shape_count(leaf->shape) * sizeof(float));
+        leaf->may_start_anew |= leaf->is_unoptimized || leaf->kind == MX_KIND_FROZEN;
+    }
     return mx_ckpt_read(file, group, "model/", scan_axis, out, err);
 }

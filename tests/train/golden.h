@@ -53,7 +53,8 @@ MxLoss golden_loss_and_grad(GoldenProgram *program, MxTrainState *state, const M
 /* golden_gradient_tree — the gradients of a state as a tree with the parameters' paths ("model/…").
  */
 MxTree golden_gradient_tree(MxArena *arena, const MxTrainState *state);
-/* golden_like — a tree of the same parameters with fresh data, read from a group. */
+/* golden_like — a tree of the same parameters with fresh data, read from a group; where it lacks
+ * those that have no gradient, they are zeros. */
 bool golden_like(MxArena *arena, const MxTrainState *state, MxH5 *file, const char *group,
                  int scan_axis, MxTree *out, MxError *err);
 
