@@ -265,6 +265,7 @@ enum {
  */
 typedef struct MxRuns {
     const char *outer;
+    const char *axis; /* logical, of the stack of periods; NULL = what layers are called */
     struct {
         const char *name;
         int n; /* places; 1 = not stacked inside */

@@ -96,7 +96,7 @@ typedef struct MxLeaf {
     const char *instead_of; /* path of a head of another kind. Initial weights may contain that one,
                                which is then ignored, or neither: this leaf then keeps its initial
                                values. NULL = none */
-    bool is_unoptimized;    /* it has no gradient; steps change it in another way than optimizers do */
+    bool is_unoptimized;    /* no parameter: it has no gradient, and optimizers leave it alone */
     bool may_start_anew;    /* files may lack it or have it in another shape: it keeps its values */
     MxQuant quant;          /* how a program stores it */
     MxStack stack;

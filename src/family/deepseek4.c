@@ -17,8 +17,8 @@
     .rope = MX_ROPE_COMPRESSED, .weighs = MX_WEIGHS_SCORES, .bias_apart = true
 
 /* As places of a block of MaxText's, which always has these two. */
-static const MxRuns deepseek4_runs = {.outer = MX_STACK_BLOCKS,
-                                      .run = {{"layers_0", 1}, {"layers_1", 1}}};
+static const MxRuns deepseek4_runs = {
+    .outer = MX_STACK_BLOCKS, .axis = MX_STACK_BLOCKS, .run = {{"layers_0", 1}, {"layers_1", 1}}};
 
 const MxFamily family_deepseek4 = {
     .decoder_block = "deepseek4",

@@ -83,7 +83,9 @@ static MxStack stack_in_run(MxArena *arena, const char *prefix, const char *axis
     int block = is_rest ? 0 : layer / how.period, at = layer % how.period - first;
     MxStack stack = {.path = mx_arena_printf(arena, "%s%s/%s/%s", prefix,
                                              is_rest ? MX_STACK_REST : how.runs->outer, name, tail),
-                     .axis = is_rest ? name : axis,
+                     .axis = is_rest          ? name
+                             : how.runs->axis ? how.runs->axis
+                                              : axis,
                      .index = block * n + at,
                      .count = n_blocks * n};
     if (is_rest)

@@ -83,6 +83,7 @@ static void add_choice(const Place *p, const MxConfig *c, const MxLayerSpec *spe
         l->table =
             model_add_bare(&fixed, "tid2eid", MX_SHAPE(c->vocab_size, c->num_experts_per_tok),
                            (MxInit){.kind = MX_INIT_CYCLE, .std = (double)c->num_experts});
+        p->tree->leaves[l->table].is_unoptimized = true;
         return;
     }
     if (!c->routed_bias) return;

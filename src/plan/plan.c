@@ -36,20 +36,22 @@ static const char *inside_model(const char *path) {
     return path;
 }
 
+/* MaxText counts parameters alone. */
 static void check_tolerance(MxArena *arena, MxPlan *plan) {
     MxShardArray *arrays = mx_new_n(arena, MxShardArray, plan->n_arrays);
+    int n = 0;
     for (int i = 0; i < plan->n_arrays; i++) {
         const PlanArray *a = &plan->arrays[i];
-        arrays[i] = (MxShardArray){.path = inside_model(a->path),
-                                   .dtype = a->dtype,
-                                   .shape = a->shape,
-                                   .spec = a->how.spec};
+        if (a->leaf->is_unoptimized) continue;
+        arrays[n++] = (MxShardArray){.path = inside_model(a->path),
+                                     .dtype = a->dtype,
+                                     .shape = a->shape,
+                                     .spec = a->how.spec};
     }
     MxError why = {0};
     MxTolerance tolerance = {.fraction = plan->config->sharding_tolerance,
                              .where = mx_config_where(plan->config, MX_KEY_sharding_tolerance)};
-    if (!mx_shard_sufficient(&plan->mesh.mesh, arrays, plan->n_arrays, tolerance, &plan->unsharded,
-                             &why))
+    if (!mx_shard_sufficient(&plan->mesh.mesh, arrays, n, tolerance, &plan->unsharded, &why))
         plan->unsharded_text = mx_arena_strdup(arena, why.text.data);
     mx_error_release(&why);
 }

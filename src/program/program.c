@@ -278,8 +278,10 @@ static void trace_frozen_norm(MxTrainState *s, MxTrace *t) {
     MxValue *frozen = mx_new_n(s->arena, MxValue, n), sum = MX_NONE;
     t->scope = "frozen";
     if (s->purpose != PURPOSE_TRAINS) return;
+    const MxTree *params = mx_model_params(s->model);
     for (int i = 0; i < n; i++)
-        if (s->var.gradient[i] == MX_NONE && s->var.scales[i] == MX_NONE)
+        if (s->var.gradient[i] == MX_NONE && s->var.scales[i] == MX_NONE &&
+            !params->leaves[i].is_unoptimized)
             frozen[n_frozen++] = mx_variable(t, s->var.param[i]);
     if (n_frozen) sum = mx_sum_squares(t, frozen, n_frozen);
     for (int i = 0; i < n; i++) { /* one by one: as floats they would fill the memory */

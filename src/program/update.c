@@ -162,7 +162,8 @@ static void trace_update(MxTrainState *s, MxTrace *t) {
     for (int i = 0; i < n; i++)
         if (s->var.gradient[i] != MX_NONE) {
             step.g = g[i];
-            trained[n_trained++] = trace_step(s, t, i, step);
+            MxValue value = trace_step(s, t, i, step);
+            if (!mx_model_params(s->model)->leaves[i].is_unoptimized) trained[n_trained++] = value;
         }
     t->scope = "update";
     MxValue norm = mx_sum_squares(t, trained, n_trained);

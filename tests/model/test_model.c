@@ -66,6 +66,7 @@ static const struct {
     {"deepseek3-671b", 671026419200}, /* without its module that looks ahead */
     {"deepseek3.2-671b", 671026419200 + INT64_C(61) * (7168 * (128 + 64) + 1536 * 64 * 128 +
                                                        2 * 128)}, /* with an indexer a layer */
+    {"deepseek4-284b", 284333639255 + 40 * 256}, /* MaxText's, and biases of routers */
     /* as published, but for the rows by which MaxText's vocab_size differs (256000, 262208) */
     {"gemma-2b", 2506172416 + 128 * 2048},
     {"gemma-7b", 8537680896 + 128 * 3072},

@@ -138,6 +138,7 @@ static const struct {
     {MX_KEY_distill_beta_schedule, "linear"},
     {MX_KEY_distill_feature_loss_type, "l2"},
     {MX_KEY_distill_layer_indices, "[0]"},
+    {MX_KEY_compress_ratios, "[4, 4]"},
     {MX_KEY_engram_layers, "[0]"},
     {MX_KEY_engram_vocab_bases, "[5, 7]"},
     {MX_KEY_opt_type, "sgd"},

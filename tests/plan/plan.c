@@ -266,20 +266,24 @@ START_TEST(presets) {
     ck_assert(mx_dir_list(&arena, "configs/models", &names, &n, &err));
     for (int i = 0; i < n; i++) {
         int len = (int)(strlen(names[i]) - strlen(".yml"));
-        const char *words =
-            mx_arena_printf(&arena, "--config configs/base.yml model_name=%.*s", len, names[i]);
+        const char *words = mx_arena_printf(
+            &arena, "--config configs/base.yml model_name=%.*s%s", len, names[i],
+            mx_text_has_prefix(names[i], "deepseek4-tiny") ? " sharding_tolerance=0.05" : "");
         bool is_16_wide = mx_text_has_prefix(names[i], "deepseek3-tiny"); /* in places */
-        bool is_8_wide = mx_text_has_prefix(names[i], "envy-test");
+        bool is_8_wide = mx_text_has_prefix(names[i], "envy-test") ||
+                         mx_text_has_prefix(names[i], "deepseek4-tiny");
         int devices = is_8_wide ? 8 : is_16_wide ? 16 : 64;
         const MxJson *one = run_json(words);
         const MxJson *many = run_json(mx_arena_printf(&arena, "%s num_devices=%d", words, devices));
         ck_assert_int_eq(json_int(one, "mesh.devices"), 1);
         ck_assert_int_eq(json_int(many, "mesh.axes.fsdp"), devices);
         ck_assert_int_eq(json_int(one, "parameters.total"), json_int(many, "parameters.total"));
-        bool is_small = json_int(one, "parameters.total") < 1000000; /* much of it are norms */
+        /* Of the small one much are norms; of deepseek4 o_a_proj and tables lie whole. */
+        bool is_small = json_int(one, "parameters.total") < 1000000;
+        bool has_whole = mx_text_has_prefix(names[i], "deepseek4");
+        int least = is_small ? 2 : has_whole ? 5 : devices * 15 / 16;
         ck_assert_int_lt(json_int(many, "memory_per_rank.weights"),
-                         json_int(one, "memory_per_rank.weights") /
-                             (is_small ? 2 : devices * 15 / 16));
+                         json_int(one, "memory_per_rank.weights") / least);
         ck_assert(json_bool(many, "sharding_check.ok"));
     }
     printf("presets: %d planned\n", n);

@@ -351,7 +351,7 @@ bool golden_like(MxArena *arena, const MxTrainState *state, MxH5 *file, const ch
     for (int i = 0; i < out->n; i++) {
         MxLeaf *leaf = &out->leaves[i];
         leaf->data = mx_arena_alloc(arena, (size_t)mx_shape_count(leaf->shape) * sizeof(float));
-        leaf->may_start_anew |= leaf->is_unoptimized || leaf->kind == MX_KIND_FROZEN;
+        leaf->may_start_anew |= leaf->is_unoptimized;
     }
     return mx_ckpt_read(file, group, "model/", scan_axis, out, err);
 }
