@@ -85,6 +85,19 @@ def deepseek_v32_tiny():
         index_topk=5, rope_parameters=dict(**YARN, mscale=1.0, mscale_all_dim=1.0))
 
 
+def deepseek_v4_tiny():
+    sizes = dict(MINI, head_dim=8, num_key_value_heads=1)
+    del sizes["intermediate_size"]
+    return transformers.DeepseekV4Config(
+        **sizes, num_hidden_layers=4, moe_intermediate_size=8, n_routed_experts=4, num_experts_per_tok=2,
+        q_lora_rank=12, o_groups=2, o_lora_rank=6, partial_rotary_factor=0.5, sliding_window=6, swiglu_limit=0.5,
+        layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
+                     "compressed_sparse_attention"],
+        compress_rates={"compressed_sparse_attention": 4, "heavily_compressed_attention": 8},
+        mlp_layer_types=["hash_moe", "hash_moe", "moe", "moe"], index_n_heads=16, index_head_dim=6, index_topk=2, hc_mult=3,
+        hc_sinkhorn_iters=5, compress_rope_theta=1000.0, rope_parameters=dict(**YARN, beta_fast=32.0, beta_slow=1.0))
+
+
 def qwen3_next_tiny():
     return transformers.Qwen3NextConfig(
         **TINY, num_hidden_layers=4, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=12,
@@ -94,7 +107,7 @@ def qwen3_next_tiny():
 
 # Weights of these are kept as bfloat16, which their float32 run has as well.
 MINI = dict(TINY, intermediate_size=10, head_dim=4, vocab_size=48)
-BFLOAT16 = ("qwen3_5_tiny", "gemma4_tiny", "gemma4_experts", "gemma4_small")
+BFLOAT16 = ("qwen3_5_tiny", "gemma4_tiny", "gemma4_experts", "gemma4_small", "deepseek_v4_tiny")
 
 
 def qwen3_5_tiny():
@@ -148,6 +161,7 @@ MODELS = {
     "deepseek_v2_tiny": (lambda: transformers.DeepseekV2ForCausalLM, deepseek_v2_tiny),
     "deepseek_v3_halves": (lambda: transformers.DeepseekV3ForCausalLM, deepseek_v3_halves),
     "deepseek_v32_tiny": (lambda: transformers.DeepseekV32ForCausalLM, deepseek_v32_tiny),
+    "deepseek_v4_tiny": (lambda: transformers.DeepseekV4ForCausalLM, deepseek_v4_tiny),
     "qwen3_next_tiny": (lambda: transformers.Qwen3NextForCausalLM, qwen3_next_tiny),
     "qwen3_5_tiny": (lambda: transformers.Qwen3_5MoeForCausalLM, qwen3_5_tiny),
     "gemma4_tiny": (lambda: transformers.Gemma4ForCausalLM, gemma4_tiny),
@@ -158,11 +172,20 @@ MODELS = {
 
 
 def old_spelling(config):
-    """As transformers 4 wrote it: rope_theta, rope_scaling and rope_local_base_freq; of gemma4 as it was published."""
+    """As transformers 4 wrote it: rope_theta, rope_scaling and rope_local_base_freq; of gemma4 and deepseek_v4 as they were
+    published."""
     config = dict(config)
     if config["model_type"].startswith("gemma4"):
         own = list(config.pop("per_layer_config").values())[0]
         return dict(config, global_head_dim=own["head_dim"], num_global_key_value_heads=own.get("num_key_value_heads"))
+    if config["model_type"] == "deepseek_v4":
+        rates = {"sliding_attention": 0, **config.pop("compress_rates")}
+        config["compress_ratios"] = [rates[kind] for kind in config.pop("layer_types")]
+        config["num_hash_layers"] = config.pop("mlp_layer_types").count("hash_moe")
+        scaling = config.pop("rope_parameters")["compress"]
+        del config["partial_rotary_factor"]  # beside qk_rope_head_dim
+        kept = ("factor", "beta_fast", "beta_slow", "original_max_position_embeddings")
+        return dict(config, torch_dtype=config.pop("dtype"), rope_scaling={"type": "yarn", **{k: scaling[k] for k in kept}})
     if "text_config" in config:
         config["text_config"] = old_spelling(config["text_config"])
     rope = config.pop("rope_parameters", None)
@@ -192,14 +215,20 @@ def make(out, name):
             p.normal_(0, 0.15)
             if p.dim() == 1:
                 p.add_(0.0 if "gemma" in name else 1.0)
+            if "deepseek_v4" in name and "shared_experts" in path:
+                p.mul_(0.1)  # so that swiglu_limit acts in the others alone, as in MaxText
         for path, p in model.named_buffers():
             if path.endswith("e_score_correction_bias"):
                 p.normal_(0, 0.15)
+            if path.endswith("tid2eid"):
+                experts = [torch.randperm(config.n_routed_experts)[:p.shape[1]] for _ in range(p.shape[0])]
+                p.copy_(torch.stack(experts))
     folder = os.path.join(out, name)
     if name in BFLOAT16:
         model.bfloat16()
     model.save_pretrained(folder)
-    model.float()
+    if name in BFLOAT16:  # what the model keeps beside its weights was rounded as well
+        model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     with open(os.path.join(folder, "config.json")) as file:
         config = json.load(file)
     with open(os.path.join(folder, "config_v4.json"), "w") as file:

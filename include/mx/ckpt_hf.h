@@ -32,6 +32,11 @@ typedef struct MxHfModel {
     int64_t q_rank, kv_rank, nope_dim, rope_dim, value_dim;
     bool has_indexer; /* of latent attention */
     int64_t index_heads, index_dim, index_topk;
+    /* Of compressed attention and streams: as keys o_groups, o_lora_rank, mhc_expansion_rate,
+     * sinkhorn_iterations, first_num_hash_layers, compressed_rope_max_timescale, and [n_layers]
+     * compress_ratios; 0 and NULL = there are none. */
+    int64_t o_groups, o_rank, n_streams, stream_turns, n_hash, pooled_theta;
+    const int64_t *ratios;
     /* Of gated delta nets; taps of the convolution. */
     int64_t delta_keys, delta_values, delta_key_dim, delta_value_dim, delta_taps;
     int64_t length; /* longest row, tokens */

@@ -79,8 +79,8 @@ typedef enum MxRopeKind {
     MX_ROPE_LOCAL_PART,    /* plainly, with local_rope_max_timescale if it is above 0; of the pairs
                               of a head the first, a share of local_rope_proportion, turn */
     MX_ROPE_GLOBAL_PART,   /* the same with global_rope_… */
-    MX_ROPE_COMPRESSED, /* plainly, neighbours; with compressed_rope_max_timescale in layers whose
-                           keys include rows of windows */
+    MX_ROPE_COMPRESSED, /* plainly, neighbours; with compressed_rope_max_timescale, and as rope_type
+                           says, plainly or by yarn, in layers whose keys include rows of windows */
     MX_ROPE_NONE,       /* not at all */
 } MxRopeKind;
 
@@ -222,6 +222,9 @@ typedef struct MxHfNames {
     bool like_gemma4;    /* global_head_dim, num_global_key_value_heads, attention_k_eq_v,
                             rope_parameters of each kind of layer … */
     bool has_inputs;     /* … hidden_size_per_layer_input, num_kv_shared_layers */
+    bool like_deepseek4; /* no first_k_dense_replace, topk_method or n_group */
+    bool has_own_rope;   /* rope_parameters are read by rows of their own */
+    bool is_bare; /* names of tensors have no "model." before them, and are those of HfRow.bare */
     bool asks_experts;   /* enable_moe_block, top_k_experts */
     bool looks_ahead;    /* num_nextn_predict_layers */
     bool sizes_shared;   /* shared_expert_intermediate_size */
@@ -240,6 +243,7 @@ typedef struct MxHfNames {
     int64_t default_heads, default_vocab, default_theta, default_chosen;
     int64_t default_dense, default_shared, default_cycle;
     double default_rotated; /* partial_rotary_factor */
+    double default_limit;   /* swiglu_limit */
     double default_routing; /* routed_scaling_factor */
     double default_attn_cap, default_final_cap;
 } MxHfNames;

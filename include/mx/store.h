@@ -196,7 +196,9 @@ bool mx_tensors_read(const MxTensors *file, const MxTensor *tensor, float *out, 
 /* mx_tensors_read_raw — the same as the file has it, mx_tensor_bytes of it; mx_tensor_widen — n of
  * its elements as f32. */
 bool mx_tensors_read_raw(const MxTensors *file, const MxTensor *tensor, void *out, MxError *err);
-/* mx_tensors_read_part — n elements from a first one on, as mx_tensors_read_raw. */
+/* mx_tensors_check_floats — that it does not. mx_tensors_read_part — n elements from a first one
+ * on, of any type, as the file has them. */
+bool mx_tensors_check_floats(const MxTensors *file, const MxTensor *tensor, MxError *err);
 bool mx_tensors_read_part(const MxTensors *file, const MxTensor *tensor, int64_t first, int64_t n,
                           void *out, MxError *err);
 void mx_tensor_widen(const void *data, MxDtype dtype, int64_t first, int64_t n, float *out);

@@ -1,15 +1,13 @@
 /* hf.h — Hugging Face models in our terms: the table of names and shapes, an open folder of
- * tensors, config.json. Names and maps are in hf_names.c, reading folders in hf_read.c, writing
- * them in hf_write.c, config.json in hf_members.c and hf_config.c; adapters of the same models in
- * peft.c. */
+ * tensors, config.json. Names are in hf_names.c and hf_params.c, maps in hf_map.c, reading folders
+ * in hf_read.c, writing them in hf_write.c, config.json in hf_members.h; adapters of the same
+ * models in peft.c. */
 #ifndef CKPT_HF_H
 #define CKPT_HF_H
 
-#include "internal.h"
+#include "hf_members.h"
 
-#include <mx/family.h>
-
-/* ---- names (hf_names.c) */
+/* ---- names (hf_names.c, hf_params.c) */
 
 /* How their classes end, of models with logits and of those with scores. */
 #define HF_SPEAKS     "ForCausalLM"
@@ -22,6 +20,7 @@ typedef enum HfRole {
     HF_QUERY, /* heads are rotated and scaled */
     HF_SCALE, /* of a norm, from which theirs may differ by 1 */
     HF_TABLE, /* of embeddings, which may be scaled */
+    HF_IDS,   /* whole numbers, theirs 64 bits */
 } HfRole;
 
 /* Which models have it. */
@@ -55,9 +54,15 @@ enum {
     HF_VALUES = 1 << 21,     /* … and values that are not these */
     HF_OWN_ROUTER = 1 << 22, /* the router has a scale of its own and others behind it, or not */
     HF_PLAIN_ROUTER = 1 << 23,
-    HF_SCALAR = 1 << 24, /* the layer's result is multiplied with a number */
-    HF_OF_LAYERS = HF_KEYS | HF_VALUES | HF_OWN_ROUTER | HF_PLAIN_ROUTER | HF_SCALAR,
-    HF_SCORE = 1 << 25, /* a head of one number in place of logits */
+    HF_SCALAR = 1 << 24,    /* the layer's result is multiplied with a number */
+    HF_POOLS_ALL = 1 << 26, /* keys include rows of all windows, or of chosen ones */
+    HF_POOLS_CHOSEN = 1 << 27,
+    HF_HASHES = 1 << 28, /* a table chooses experts, or their scores do */
+    HF_CHOOSES = 1 << 29,
+    HF_OF_LAYERS = HF_KEYS | HF_VALUES | HF_OWN_ROUTER | HF_PLAIN_ROUTER | HF_SCALAR |
+                   HF_POOLS_ALL | HF_POOLS_CHOSEN | HF_HASHES | HF_CHOOSES,
+    HF_SCORE = 1 << 25,   /* a head of one number in place of logits */
+    HF_STREAMS = 1 << 30, /* the stream has several rows a token */
 };
 
 /* Where a parameter is: outside of layers, in one of a layer's blocks, or a norm before or after
@@ -68,6 +73,7 @@ typedef enum HfHolder {
     HF_NORM,
     HF_ATTENTION,
     HF_MLA,
+    HF_COMPRESSED,
     HF_DELTA,
     HF_GLU,
     HF_MOE, /* in the block beside its experts */
@@ -89,9 +95,12 @@ typedef enum HfHolder {
  * each beside its other. H, K, M and S are those of the layer. */
 typedef struct HfRow {
     HfHolder holder;
-    int norm; /* of HF_NORM: index into MxHfNames.norms */
-    const char *ours, *theirs;
+    int norm;                  /* of HF_NORM: index into MxHfNames.norms */
+    const char *ours, *theirs; /* theirs NULL = they have none, and ours are ones */
+    const char *bare;          /* theirs, in models of MxHfNames.is_bare; NULL = the same */
     const char *our_shape, *their_shape;
+    const char *folds; /* ours, in the same layer, of a vector that they do not have: each row of
+                          theirs is this one's times an element of it; NULL = none */
     HfRole role;
     int wants;           /* of the bits above */
     MxHfExperts experts; /* of these alone; MX_HF_EXPERTS_NONE = any */
@@ -212,14 +221,18 @@ bool hf_run_next(HfRun *run);
 void hf_span(const HfMap *map, const MxBox *box, int64_t *from, int64_t *to);
 int64_t hf_written_bytes(void);
 
-/* hf_put — element i of an array of MX_F32, MX_F64 or MX_BF16. */
+/* hf_put — element i of an array of MX_F32, MX_F64, MX_BF16 or MX_I64. */
 static inline void hf_put(void *array, MxDtype dtype, int64_t i, float value) {
     if (dtype == MX_F32) ((float *)array)[i] = value;
     if (dtype == MX_F64) ((double *)array)[i] = (double)value;
     if (dtype == MX_BF16) ((MxBf16 *)array)[i] = mx_f32_to_bf16(value);
+    if (dtype == MX_I64) ((int64_t *)array)[i] = (int64_t)value;
 }
 
 /* ---- folders (hf_read.c) */
+
+#define HF_TENSORS "model.safetensors"
+#define HF_INDEX   "model.safetensors.index.json"
 
 /* A parameter, or part of one, and the tensor that it is. */
 typedef struct HfLink HfLink;
@@ -232,7 +245,7 @@ typedef struct HfParts {
 struct HfLink {
     HfMap map;
     const MxTensors *file;
-    const MxTensor *tensor; /* all of it */
+    const MxTensor *tensor; /* all of it; NULL = there is none, and values are ones */
     const HfParts *parts;   /* NULL = the file has it in one piece */
     HfLink *next;           /* of another part; NULL = there is none */
 };
@@ -257,91 +270,6 @@ bool ckpt_hf_open(MxArena *arena, const MxCkptRef *ref, CkptHf **out, MxH5Array 
                   MxError *err);
 /* ckpt_hf_read — part of an array, by its number: MX_F32, MX_F64 or MX_BF16. */
 bool ckpt_hf_read(CkptHf *hf, int array, const MxBox *box, MxDtype dtype, void *out, MxError *err);
-
-/* ---- config.json (hf_members.c, hf_windows.c, hf_rope.c, hf_experts.c: the rows, hf_config.c:
- * walks over them)
- */
-
-typedef struct HfReader {
-    MxArena *arena;
-    const char *path;
-    MxJson *json;
-    const MxFamily *family;
-    const MxHfNames *names;
-    MxHfModel *model;
-    MxText lacks;
-    MxError *err;
-} HfReader;
-
-/* The type of a value: int64_t, double, bool. */
-typedef enum HfKind { HF_NONE, HF_SIZE, HF_NUMBER, HF_FLAG } HfKind;
-
-/* One member of config.json, or one value that others tell (theirs NULL). What has no function is
- * done by the kind: the member is read as it stands and written, the key `ours` is. */
-typedef struct HfMember HfMember;
-struct HfMember {
-    const char *theirs, *ours;
-    const char *what; /* for messages, if not `theirs` */
-    /* Which models have it: families with such a block (MX_BLOCK_NONE = all), those of which
-     * MxHfNames says so at `flag` and does not at `unless` (0 = nowhere). */
-    MxBlockKind block;
-    size_t flag, unless;
-    HfKind kind;
-    size_t at, from;       /* of the value in MxHfModel and in MxConfig */
-    int64_t most, missing; /* of a size; missing 0 = it must be there */
-    double usual;          /* a number's where it is missing */
-    size_t of_family;      /* where MxHfNames says what counts instead of these two; 0 = nowhere */
-    bool shapes;           /* shapes depend on it */
-    bool agrees;           /* no shape tells it, but a run of ours must have the same */
-    void (*read)(HfReader *r, const HfMember *m);
-    void (*take)(const MxConfig *config, MxHfModel *model);
-    void (*write)(const MxHfModel *model, const MxHfNames *names, MxJson *out);
-    void (*yaml)(const MxHfModel *model, MxText *out);
-    bool (*check)(const MxHfModel *model, const MxHfNames *names, MxWhere where, MxError *err);
-    /* That there is a member for it; a family that Hugging Face has not is told elsewhere. */
-    bool (*fits)(const MxConfig *config, const MxHfNames *names, MxError *err);
-};
-
-/* Rows of a table; the last one is empty. */
-#define HF_OF(field) offsetof(MxHfNames, field)
-#define HF_SIZE_OF(field, config)                                                                  \
-    .kind = HF_SIZE, .at = offsetof(MxHfModel, field), .from = offsetof(MxConfig, config)
-#define HF_NUMBER_OF(field, config)                                                                \
-    .kind = HF_NUMBER, .at = offsetof(MxHfModel, field), .from = offsetof(MxConfig, config)
-#define HF_FLAG_OF(field, config)                                                                  \
-    .kind = HF_FLAG, .at = offsetof(MxHfModel, field), .from = offsetof(MxConfig, config)
-/* hf_read_encoder — the encoder of images in config.json of the model around a text model; none if
- * it is not available here, so that the text model alone is taken. hf_yaml_encoder — its keys. */
-void hf_read_encoder(HfReader *r, const MxJson *outer);
-void hf_yaml_encoder(const MxHfModel *model, MxText *out);
-extern const HfMember hf_members[], hf_cap_members[], hf_window_members[], hf_rope_members[],
-    hf_expert_members[], hf_layer_members[], hf_own_members[], hf_block_members[];
-/* hf_next_member — of all tables in turn, those that a model type has, from NULL on; NULL = there
- * are no more. */
-const HfMember *hf_next_member(const HfMember *m, const MxHfNames *names);
-
-/* For functions of rows. hf_get — NULL if it is missing or null. hf_flag — whether it says
- * something. hf_refuse — it stands for other parameters. hf_lack — mxtrain does not do it.
- * hf_read_size, hf_read_number — missing: what counts where it is missing or null, of a size 0 = it
- * must be there. hf_missing — that of a member of the kind HF_SIZE. hf_must_be — that a key of ours
- * is as all their models have it. */
-MxJson *hf_get(const MxJson *object, const char *key);
-bool hf_flag(const HfReader *r, const char *key);
-bool hf_refuse(const HfReader *r, const char *member, const char *what);
-void hf_lack(HfReader *r, const char *member, const MxJson *found);
-void hf_read_size(const HfReader *r, const char *key, int64_t most, int64_t missing, int64_t *out);
-void hf_read_number(const HfReader *r, const MxJson *object, const char *key, double missing,
-                    double *out);
-int64_t hf_missing(const HfReader *r, const HfMember *m);
-bool hf_must_be(const MxConfig *c, MxKey key, bool is_so, const char *wanted, MxError *err);
-
-enum { HF_LARGEST_SIZE = 1 << 24 };
-
-/* hf_read_member — errors: it is missing or no such value; it stands for other parameters. */
-void hf_read_member(HfReader *r, const HfMember *m);
-
-#define HF_TENSORS "model.safetensors"
-#define HF_INDEX   "model.safetensors.index.json"
 
 /* ---- folders of Meta's (hf_meta.c) */
 

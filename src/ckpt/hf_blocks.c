@@ -144,7 +144,7 @@ static void read_tunes(HfReader *r, const HfMember *m) {
 
 // clang-format off
 const HfMember hf_layer_members[] = {
-    {.theirs = "first_k_dense_replace", .ours = "first_num_dense_layers", .flag = HF_OF(like_deepseek),
+    {.theirs = "first_k_dense_replace", .ours = "first_num_dense_layers", .flag = HF_OF(like_deepseek), .unless = HF_OF(like_deepseek4),
      HF_SIZE_OF(n_dense, first_num_dense_layers), .most = HF_LARGEST_SIZE, .of_family = HF_OF(default_dense),
      .shapes = true, .read = read_from_0},
     {.theirs = "num_nextn_predict_layers", .flag = HF_OF(looks_ahead), HF_SIZE_OF(n_ahead, mtp_num_layers),

@@ -19,9 +19,10 @@ static bool is_end(const HfMember *m) {
 
 /* The next one of all tables in turn. */
 static const HfMember *next_of_all(const HfMember *m) {
-    static const HfMember *const tables[] = {hf_members,        hf_cap_members,    hf_own_members,
-                                             hf_layer_members,  hf_window_members, hf_rope_members,
-                                             hf_expert_members, hf_block_members};
+    static const HfMember *const tables[] = {
+        hf_members,        hf_cap_members,    hf_own_members,
+        hf_layer_members,  hf_window_members, hf_rope_members,
+        hf_expert_members, hf_block_members,  hf_compressed_members};
     if (!m) return tables[0];
     if (!is_end(++m)) return m;
     for (int i = 0; i + 1 < MX_COUNT(tables); i++) {
@@ -130,7 +131,8 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
     for (const HfMember *m = NULL; (m = hf_next_member(m, r.names));) hf_read_member(&r, m);
     const MxLayerSpec *first = &r.family->specs[0];
     bool scales = first->scales_query || first->norms_heads || out->query_scalar > 0 ||
-                  out->kv_rank || out->delta_keys; /* kernels of these are as theirs */
+                  out->kv_rank || out->o_groups ||
+                  out->delta_keys; /* kernels of these are as theirs */
     out->heads = (MxHeadForm){.width = out->head_dim,
                               .query_scale = scales ? 1 : 1 / sqrt((double)out->head_dim),
                               .interleaves = r.names->interleaves};

@@ -8,7 +8,8 @@ static bool has_experts(const MxHfModel *model) {
 
 /* Whether config.json tells their width apart from that of other layers. */
 static bool has_own_width(const MxHfNames *names) {
-    return names->experts == MX_HF_EXPERTS_PROJ || names->experts == MX_HF_EXPERTS_TURNED;
+    return names->experts == MX_HF_EXPERTS_PROJ || names->experts == MX_HF_EXPERTS_TURNED ||
+           names->like_deepseek;
 }
 
 /* ---- how many */
@@ -263,12 +264,12 @@ const HfMember hf_expert_members[] = {
      HF_NUMBER_OF(routing_factor, routed_scaling_factor), .usual = 1, .of_family = HF_OF(default_routing), .agrees = true},
     {.theirs = "topk_method", .flag = HF_OF(like_deepseek), .unless = HF_OF(has_groups), HF_SIZE_OF(n_groups, n_routing_groups),
      .agrees = true, .read = read_method, .write = write_method, .yaml = yaml_groups, .fits = fits_method},
-    {.theirs = "n_group", .flag = HF_OF(has_groups), HF_SIZE_OF(n_groups, n_routing_groups),
+    {.theirs = "n_group", .flag = HF_OF(has_groups), .unless = HF_OF(like_deepseek4), HF_SIZE_OF(n_groups, n_routing_groups),
      .agrees = true, .read = read_groups, .write = write_groups, .yaml = yaml_groups},
-    {.what = "topk_group", .flag = HF_OF(like_deepseek), HF_SIZE_OF(n_best, topk_routing_group), .agrees = true},
+    {.what = "topk_group", .flag = HF_OF(like_deepseek), .unless = HF_OF(like_deepseek4), HF_SIZE_OF(n_best, topk_routing_group), .agrees = true},
     {.theirs = "swiglu_limit", .ours = "mlp_activations_limit", .flag = HF_OF(limits_gates),
-     HF_NUMBER_OF(gate_limit, mlp_activations_limit), .usual = 7, .agrees = true},
-    {.theirs = "swiglu_alpha", .flag = HF_OF(limits_gates), .usual = 1.702, .read = read_alpha, .write = write_alpha},
+     HF_NUMBER_OF(gate_limit, mlp_activations_limit), .usual = 7, .of_family = HF_OF(default_limit), .agrees = true},
+    {.theirs = "swiglu_alpha", .flag = HF_OF(limits_gates), .unless = HF_OF(like_deepseek4), .usual = 1.702, .read = read_alpha, .write = write_alpha},
     {.theirs = "norm_topk_prob", .flag = HF_OF(tells_norm), .read = read_norm, .write = write_norm},
     {.theirs = "router_jitter_noise", .read = read_jitter},
     {.theirs = "decoder_sparse_step", .most = HF_LARGEST_SIZE, .read = read_step},

@@ -70,6 +70,23 @@ static int64_t size_in_latent(const MxHfModel *m, char letter) {
     return find_size(sizes, MX_COUNT(sizes), letter);
 }
 
+/* Of compressed attention, streams of several rows, and what experts are chosen. */
+static int64_t size_in_compressed(const MxHfModel *m, const MxLayerSpec *spec, char letter) {
+    int64_t window = spec && spec->windows == MX_WINDOWS_CHOSEN ? MX_WINDOWS_CHOSEN_RATIO : 0;
+    for (int64_t i = 0; spec && spec->windows == MX_WINDOWS_ALL && i < m->n_layers; i++)
+        if (m->ratios[i] > MX_WINDOWS_CHOSEN_RATIO) window = m->ratios[i];
+    int64_t groups = m->o_groups ? m->o_groups : 1;
+    const Size sizes[] = {{'s', m->n_streams},
+                          {'z', m->n_streams},
+                          {'#', (2 + m->n_streams) * m->n_streams}, /* numbers of all maps */
+                          {'y', window},
+                          {'b', m->o_groups},
+                          {'$', m->o_rank},
+                          {'&', m->n_query_heads * m->head_dim / groups}, /* of a group */
+                          {'@', m->n_chosen}};
+    return find_size(sizes, MX_COUNT(sizes), letter);
+}
+
 /* As the model room has them: read_heads in spec.c, glu.c, moe.c. */
 static int64_t size_in_layer(const MxHfModel *m, const MxLayerSpec *spec, char letter) {
     static const MxLayerSpec usual;
@@ -98,6 +115,7 @@ static int64_t size_in_layer(const MxHfModel *m, const MxLayerSpec *spec, char l
 int64_t hf_size(const MxHfModel *m, const MxLayerSpec *spec, char letter) {
     int64_t size = size_in_layer(m, spec, letter);
     if (size < 0) size = size_in_latent(m, letter);
+    if (size < 0) size = size_in_compressed(m, spec, letter);
     if (size < 0) size = size_in_delta(m, letter);
     if (size < 0) size = size_in_eye(m, letter);
     MX_ASSERT(size >= 0);

@@ -78,7 +78,8 @@ enum { MOST_LAYERS = 10000 };
 
 /* Where all layers have experts of a width of their own, none is as wide. */
 static bool has_plain_width(const MxHfNames *names) {
-    return hf_has_block(names, MX_BLOCK_GLU) || names->experts != MX_HF_EXPERTS_TURNED;
+    return hf_has_block(names, MX_BLOCK_GLU) ||
+           (names->experts != MX_HF_EXPERTS_TURNED && !names->like_deepseek4);
 }
 
 static void read_mlp(HfReader *r, const HfMember *m) {

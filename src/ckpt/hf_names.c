@@ -1,12 +1,13 @@
-/* hf_names.c — the table of Hugging Face's names: one row per parameter of any family. The layout
- * of elements in the arrays is in hf_map.c. Source: MaxText
+/* hf_names.c — the table of Hugging Face's names: one row per parameter of any family. Which rows a
+ * model has is in hf_params.c, the layout of elements in the arrays in hf_map.c. Source: MaxText
  * checkpoint_conversion/utils/param_mapping.py @e591f30c (PARAM_MAPPING), llama4_ckpt_unscanned.py;
- * transformers 5.23 models/<type>/modeling_<type>.py. */
+ * transformers 5.23 models/<type>/modeling_<type>.py; of deepseek_v4 transformers 5.24
+ * conversion_mapping.py. */
 #include "hf.h"
 
 // clang-format off
 const HfRow hf_rows[] = {
-    {.holder = HF_MODEL, .ours = "token_embedder/embedding", .theirs = "model.embed_tokens.weight", .our_shape = "V D", .their_shape = "V D", .role = HF_TABLE},
+    {.holder = HF_MODEL, .ours = "token_embedder/embedding", .theirs = "model.embed_tokens.weight", .bare = "embed.weight", .our_shape = "V D", .their_shape = "V D", .role = HF_TABLE},
     {.holder = HF_NORM, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
     {.holder = HF_ATTENTION, .ours = "query/kernel", .theirs = "q_proj.weight", .our_shape = "D N H", .their_shape = "NH D", .role = HF_QUERY, .wants = HF_QKV | HF_PLAIN_Q},
     {.holder = HF_ATTENTION, .ours = "query/kernel", .theirs = "q_proj.weight", .our_shape = "D N 2H", .their_shape = "N2H D", .wants = HF_QKV | HF_GATED},
@@ -43,6 +44,48 @@ const HfRow hf_rows[] = {
     {.holder = HF_MLA, .ours = "indexer/k_norm/scale", .theirs = "indexer.k_norm.weight", .our_shape = "e", .their_shape = "e", .wants = HF_INDEXER},
     {.holder = HF_MLA, .ours = "indexer/k_norm/bias", .theirs = "indexer.k_norm.bias", .our_shape = "e", .their_shape = "e", .wants = HF_INDEXER},
     {.holder = HF_MLA, .ours = "indexer/weights_proj/kernel", .theirs = "indexer.weights_proj.weight", .our_shape = "D g", .their_shape = "g D", .wants = HF_INDEXER},
+    {.holder = HF_COMPRESSED, .ours = "wq_a/kernel", .theirs = "wq_a.weight", .our_shape = "D q", .their_shape = "q D"},
+    {.holder = HF_COMPRESSED, .ours = "q_norm/scale", .theirs = "q_norm.weight", .our_shape = "q", .their_shape = "q", .role = HF_SCALE},
+    {.holder = HF_COMPRESSED, .ours = "wq_b/kernel", .theirs = "wq_b.weight", .our_shape = "q N H", .their_shape = "NH q"},
+    {.holder = HF_COMPRESSED, .ours = "wkv/kernel", .theirs = "wkv.weight", .our_shape = "D 1 H", .their_shape = "H D"},
+    {.holder = HF_COMPRESSED, .ours = "kv_norm/scale", .theirs = "norm.weight", .our_shape = "H", .their_shape = "H", .role = HF_SCALE},
+    {.holder = HF_COMPRESSED, .ours = "sinks", .theirs = "attn_sink", .our_shape = "N", .their_shape = "N"},
+    {.holder = HF_COMPRESSED, .ours = "o_a_proj/kernel", .theirs = "wo_a.weight", .our_shape = "b & $", .their_shape = "b$ &"},
+    {.holder = HF_COMPRESSED, .ours = "o_b_proj/kernel", .theirs = "wo_b.weight", .our_shape = "b$ D", .their_shape = "D b$"},
+    {.holder = HF_COMPRESSED, .ours = "hca_compressor/kv_proj/kernel", .theirs = "compressor.wkv.weight", .our_shape = "D H", .their_shape = "H D", .wants = HF_POOLS_ALL},
+    {.holder = HF_COMPRESSED, .ours = "hca_compressor/gate_proj/kernel", .theirs = "compressor.wgate.weight", .our_shape = "D H", .their_shape = "H D", .wants = HF_POOLS_ALL},
+    {.holder = HF_COMPRESSED, .ours = "hca_compressor/position_bias", .theirs = "compressor.ape", .our_shape = "y H", .their_shape = "y H", .wants = HF_POOLS_ALL},
+    {.holder = HF_COMPRESSED, .ours = "hca_compressor/kv_norm/scale", .theirs = "compressor.norm.weight", .our_shape = "H", .their_shape = "H", .role = HF_SCALE, .wants = HF_POOLS_ALL},
+    {.holder = HF_COMPRESSED, .ours = "csa_compressor/kv_proj/kernel", .theirs = "compressor.wkv.weight", .our_shape = "D 2H", .their_shape = "2H D", .wants = HF_POOLS_CHOSEN},
+    {.holder = HF_COMPRESSED, .ours = "csa_compressor/gate_proj/kernel", .theirs = "compressor.wgate.weight", .our_shape = "D 2H", .their_shape = "2H D", .wants = HF_POOLS_CHOSEN},
+    {.holder = HF_COMPRESSED, .ours = "csa_compressor/position_bias", .theirs = "compressor.ape", .our_shape = "y 2H", .their_shape = "y 2H", .wants = HF_POOLS_CHOSEN},
+    {.holder = HF_COMPRESSED, .ours = "csa_compressor/kv_norm/scale", .theirs = "compressor.norm.weight", .our_shape = "H", .their_shape = "H", .role = HF_SCALE, .wants = HF_POOLS_CHOSEN},
+    {.holder = HF_COMPRESSED, .ours = "csa_compressor/indexer/kv_proj/kernel", .theirs = "indexer.compressor.wkv.weight", .our_shape = "D 2e", .their_shape = "2e D", .wants = HF_POOLS_CHOSEN},
+    {.holder = HF_COMPRESSED, .ours = "csa_compressor/indexer/gate_proj/kernel", .theirs = "indexer.compressor.wgate.weight", .our_shape = "D 2e", .their_shape = "2e D", .wants = HF_POOLS_CHOSEN},
+    {.holder = HF_COMPRESSED, .ours = "csa_compressor/indexer/position_bias", .theirs = "indexer.compressor.ape", .our_shape = "y 2e", .their_shape = "y 2e", .wants = HF_POOLS_CHOSEN},
+    {.holder = HF_COMPRESSED, .ours = "csa_compressor/indexer/kv_norm/scale", .theirs = "indexer.compressor.norm.weight", .our_shape = "e", .their_shape = "e", .role = HF_SCALE, .wants = HF_POOLS_CHOSEN},
+    {.holder = HF_COMPRESSED, .ours = "csa_compressor/indexer/q_proj/kernel", .theirs = "indexer.wq_b.weight", .our_shape = "q ge", .their_shape = "ge q", .wants = HF_POOLS_CHOSEN},
+    {.holder = HF_COMPRESSED, .ours = "csa_compressor/indexer/weights_proj/kernel", .theirs = "indexer.weights_proj.weight", .our_shape = "D g", .their_shape = "g D", .wants = HF_POOLS_CHOSEN},
+    {.holder = HF_LAYER, .ours = "mhc_attention/mhc_norm/scale", .our_shape = "sD", .their_shape = "sD", .wants = HF_STREAMS},
+    {.holder = HF_LAYER, .ours = "mhc_attention/pre_alpha", .theirs = "hc_attn_fn", .our_shape = "sD z", .their_shape = "z sD", .folds = "mhc_attention/mhc_norm/scale", .wants = HF_STREAMS, .their_whole = "# sD", .their_first = ""},
+    {.holder = HF_LAYER, .ours = "mhc_attention/post_alpha", .theirs = "hc_attn_fn", .our_shape = "sD z", .their_shape = "z sD", .folds = "mhc_attention/mhc_norm/scale", .wants = HF_STREAMS, .their_whole = "# sD", .their_first = "z"},
+    {.holder = HF_LAYER, .ours = "mhc_attention/res_alpha", .theirs = "hc_attn_fn", .our_shape = "sD zs", .their_shape = "zs sD", .folds = "mhc_attention/mhc_norm/scale", .wants = HF_STREAMS, .their_whole = "# sD", .their_first = "2z"},
+    {.holder = HF_LAYER, .ours = "mhc_attention/pre_beta", .theirs = "hc_attn_base", .our_shape = "z", .their_shape = "z", .wants = HF_STREAMS, .their_whole = "#", .their_first = ""},
+    {.holder = HF_LAYER, .ours = "mhc_attention/post_beta", .theirs = "hc_attn_base", .our_shape = "z", .their_shape = "z", .wants = HF_STREAMS, .their_whole = "#", .their_first = "z"},
+    {.holder = HF_LAYER, .ours = "mhc_attention/res_beta", .theirs = "hc_attn_base", .our_shape = "s z", .their_shape = "sz", .wants = HF_STREAMS, .their_whole = "#", .their_first = "2z"},
+    {.holder = HF_LAYER, .ours = "mhc_attention/pre_alpha_scale", .theirs = "hc_attn_scale", .our_shape = "1", .their_shape = "1", .wants = HF_STREAMS, .their_whole = "3", .their_first = ""},
+    {.holder = HF_LAYER, .ours = "mhc_attention/post_alpha_scale", .theirs = "hc_attn_scale", .our_shape = "1", .their_shape = "1", .wants = HF_STREAMS, .their_whole = "3", .their_first = "1"},
+    {.holder = HF_LAYER, .ours = "mhc_attention/res_alpha_scale", .theirs = "hc_attn_scale", .our_shape = "1", .their_shape = "1", .wants = HF_STREAMS, .their_whole = "3", .their_first = "2"},
+    {.holder = HF_LAYER, .ours = "mhc_mlp/mhc_norm/scale", .our_shape = "sD", .their_shape = "sD", .wants = HF_STREAMS},
+    {.holder = HF_LAYER, .ours = "mhc_mlp/pre_alpha", .theirs = "hc_ffn_fn", .our_shape = "sD z", .their_shape = "z sD", .folds = "mhc_mlp/mhc_norm/scale", .wants = HF_STREAMS, .their_whole = "# sD", .their_first = ""},
+    {.holder = HF_LAYER, .ours = "mhc_mlp/post_alpha", .theirs = "hc_ffn_fn", .our_shape = "sD z", .their_shape = "z sD", .folds = "mhc_mlp/mhc_norm/scale", .wants = HF_STREAMS, .their_whole = "# sD", .their_first = "z"},
+    {.holder = HF_LAYER, .ours = "mhc_mlp/res_alpha", .theirs = "hc_ffn_fn", .our_shape = "sD zs", .their_shape = "zs sD", .folds = "mhc_mlp/mhc_norm/scale", .wants = HF_STREAMS, .their_whole = "# sD", .their_first = "2z"},
+    {.holder = HF_LAYER, .ours = "mhc_mlp/pre_beta", .theirs = "hc_ffn_base", .our_shape = "z", .their_shape = "z", .wants = HF_STREAMS, .their_whole = "#", .their_first = ""},
+    {.holder = HF_LAYER, .ours = "mhc_mlp/post_beta", .theirs = "hc_ffn_base", .our_shape = "z", .their_shape = "z", .wants = HF_STREAMS, .their_whole = "#", .their_first = "z"},
+    {.holder = HF_LAYER, .ours = "mhc_mlp/res_beta", .theirs = "hc_ffn_base", .our_shape = "s z", .their_shape = "sz", .wants = HF_STREAMS, .their_whole = "#", .their_first = "2z"},
+    {.holder = HF_LAYER, .ours = "mhc_mlp/pre_alpha_scale", .theirs = "hc_ffn_scale", .our_shape = "1", .their_shape = "1", .wants = HF_STREAMS, .their_whole = "3", .their_first = ""},
+    {.holder = HF_LAYER, .ours = "mhc_mlp/post_alpha_scale", .theirs = "hc_ffn_scale", .our_shape = "1", .their_shape = "1", .wants = HF_STREAMS, .their_whole = "3", .their_first = "1"},
+    {.holder = HF_LAYER, .ours = "mhc_mlp/res_alpha_scale", .theirs = "hc_ffn_scale", .our_shape = "1", .their_shape = "1", .wants = HF_STREAMS, .their_whole = "3", .their_first = "2"},
     {.holder = HF_DELTA, .ours = "in_proj_qkvz/kernel", .theirs = "in_proj_qkvz.weight", .our_shape = "D Z", .their_shape = "Z D", .wants = HF_DELTA_ONE},
     {.holder = HF_DELTA, .ours = "in_proj_ba/kernel", .theirs = "in_proj_ba.weight", .our_shape = "D B", .their_shape = "B D", .wants = HF_DELTA_ONE},
     {.holder = HF_DELTA, .ours = "in_proj_qkvz/kernel", .theirs = "in_proj_qkv.weight", .our_shape = "D I", .their_shape = "I D", .wants = HF_DELTA_APART, .whole = "D Z", .first = "%Y", .their_whole = "G D", .their_first = "%I", .each = 'J'},
@@ -64,6 +107,8 @@ const HfRow hf_rows[] = {
     {.holder = HF_GLU, .ours = "wi/kernel", .theirs = "up_proj.weight", .our_shape = "D 1 M", .their_shape = "M D", .wants = HF_ONE_MLP, .whole = "D 2 M", .first = "1"},
     {.holder = HF_GLU, .ours = "wo/kernel", .theirs = "down_proj.weight", .our_shape = "M D", .their_shape = "D M"},
     {.holder = HF_ROUTED, .ours = "gate/kernel", .theirs = "gate.weight", .our_shape = "D X", .their_shape = "X D", .experts = MX_HF_EXPERTS_W},
+    {.holder = HF_ROUTED, .ours = "gate/bias", .theirs = "gate.bias", .our_shape = "X", .their_shape = "X", .wants = HF_SCORE_BIAS | HF_CHOOSES, .experts = MX_HF_EXPERTS_W},
+    {.holder = HF_ROUTED, .ours = "tid2eid", .theirs = "gate.tid2eid", .our_shape = "V @", .their_shape = "V @", .role = HF_IDS, .wants = HF_HASHES, .experts = MX_HF_EXPERTS_W},
     {.holder = HF_ROUTED, .ours = "wi_0", .theirs = "experts.%d.w1.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_W, .whole = "X D E", .first = "%", .each = 'X'},
     {.holder = HF_ROUTED, .ours = "wi_1", .theirs = "experts.%d.w3.weight", .our_shape = "1 D E", .their_shape = "E D", .experts = MX_HF_EXPERTS_W, .whole = "X D E", .first = "%", .each = 'X'},
     {.holder = HF_ROUTED, .ours = "wo", .theirs = "experts.%d.w2.weight", .our_shape = "1 E D", .their_shape = "D E", .experts = MX_HF_EXPERTS_W, .whole = "X E D", .first = "%", .each = 'X'},
@@ -98,11 +143,11 @@ const HfRow hf_rows[] = {
     {.holder = HF_ROUTED, .ours = "wi_0_bias", .theirs = "experts.gate_up_proj_bias", .our_shape = "X E", .their_shape = "X E2", .experts = MX_HF_EXPERTS_PAIRS},
     {.holder = HF_ROUTED, .ours = "wi_1_bias", .theirs = "experts.gate_up_proj_bias", .our_shape = "X E", .their_shape = "X E2", .experts = MX_HF_EXPERTS_PAIRS, .which = 1},
     {.holder = HF_ROUTED, .ours = "wo_bias", .theirs = "experts.down_proj_bias", .our_shape = "X D", .their_shape = "X D", .experts = MX_HF_EXPERTS_PAIRS},
-    {.holder = HF_SHARED, .ours = "wi_0/kernel", .theirs = "gate_proj.weight", .our_shape = "D S", .their_shape = "S D", .wants = HF_MLP},
-    {.holder = HF_SHARED, .ours = "wi_1/kernel", .theirs = "up_proj.weight", .our_shape = "D S", .their_shape = "S D", .wants = HF_MLP},
-    {.holder = HF_SHARED, .ours = "wi/kernel", .theirs = "gate_proj.weight", .our_shape = "D 1 S", .their_shape = "S D", .wants = HF_ONE_MLP, .whole = "D 2 S", .first = ""},
-    {.holder = HF_SHARED, .ours = "wi/kernel", .theirs = "up_proj.weight", .our_shape = "D 1 S", .their_shape = "S D", .wants = HF_ONE_MLP, .whole = "D 2 S", .first = "1"},
-    {.holder = HF_SHARED, .ours = "wo/kernel", .theirs = "down_proj.weight", .our_shape = "S D", .their_shape = "D S"},
+    {.holder = HF_SHARED, .ours = "wi_0/kernel", .theirs = "gate_proj.weight", .bare = "w1.weight", .our_shape = "D S", .their_shape = "S D", .wants = HF_MLP},
+    {.holder = HF_SHARED, .ours = "wi_1/kernel", .theirs = "up_proj.weight", .bare = "w3.weight", .our_shape = "D S", .their_shape = "S D", .wants = HF_MLP},
+    {.holder = HF_SHARED, .ours = "wi/kernel", .theirs = "gate_proj.weight", .bare = "w1.weight", .our_shape = "D 1 S", .their_shape = "S D", .wants = HF_ONE_MLP, .whole = "D 2 S", .first = ""},
+    {.holder = HF_SHARED, .ours = "wi/kernel", .theirs = "up_proj.weight", .bare = "w3.weight", .our_shape = "D 1 S", .their_shape = "S D", .wants = HF_ONE_MLP, .whole = "D 2 S", .first = "1"},
+    {.holder = HF_SHARED, .ours = "wo/kernel", .theirs = "down_proj.weight", .bare = "w2.weight", .our_shape = "S D", .their_shape = "D S"},
     {.holder = HF_SHARED_GATE, .ours = "kernel", .theirs = "shared_expert_gate.weight", .our_shape = "D 1", .their_shape = "1 D"},
     {.holder = HF_NORM, .norm = 3, .ours = "scale", .theirs = "weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
     {.holder = HF_LAYER, .ours = "layer_scalar", .theirs = "layer_scalar", .our_shape = "1", .their_shape = "1", .wants = HF_SCALAR},
@@ -112,8 +157,11 @@ const HfRow hf_rows[] = {
     {.holder = HF_MODEL, .ours = "decoder/per_layer_embedder/embed_tokens_per_layer", .theirs = "model.embed_tokens_per_layer.weight", .our_shape = "O L", .their_shape = "O L", .wants = HF_INPUTS},
     {.holder = HF_MODEL, .ours = "decoder/per_layer_embedder/per_layer_model_projection/kernel", .theirs = "model.per_layer_model_projection.weight", .our_shape = "D L", .their_shape = "L D", .wants = HF_INPUTS},
     {.holder = HF_MODEL, .ours = "decoder/per_layer_embedder/per_layer_projection_norm/scale", .theirs = "model.per_layer_projection_norm.weight", .our_shape = "l", .their_shape = "l", .role = HF_SCALE, .wants = HF_INPUTS},
-    {.holder = HF_MODEL, .ours = "decoder/decoder_norm/scale", .theirs = "model.norm.weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
-    {.holder = HF_MODEL, .ours = "decoder/logits_dense/kernel", .theirs = "lm_head.weight", .our_shape = "D V", .their_shape = "V D", .wants = HF_UNTIED},
+    {.holder = HF_MODEL, .ours = "decoder/decoder_norm/scale", .theirs = "model.norm.weight", .bare = "norm.weight", .our_shape = "D", .their_shape = "D", .role = HF_SCALE},
+    {.holder = HF_MODEL, .ours = "decoder/hc_head/hc_fn", .theirs = "model.hc_head.hc_fn", .bare = "hc_head_fn", .our_shape = "sD z", .their_shape = "z sD", .wants = HF_STREAMS},
+    {.holder = HF_MODEL, .ours = "decoder/hc_head/hc_base", .theirs = "model.hc_head.hc_base", .bare = "hc_head_base", .our_shape = "z", .their_shape = "z", .wants = HF_STREAMS},
+    {.holder = HF_MODEL, .ours = "decoder/hc_head/hc_scale", .theirs = "model.hc_head.hc_scale", .bare = "hc_head_scale", .our_shape = "1", .their_shape = "1", .wants = HF_STREAMS},
+    {.holder = HF_MODEL, .ours = "decoder/logits_dense/kernel", .theirs = "lm_head.weight", .bare = "head.weight", .our_shape = "D V", .their_shape = "V D", .wants = HF_UNTIED},
     {.holder = HF_MODEL, .ours = "decoder/score/kernel", .theirs = "score.weight", .our_shape = "D 1", .their_shape = "1 D", .wants = HF_SCORE},
     {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/embedding/kernel", .theirs = "vision_tower.embeddings.patch_embedding.weight", .our_shape = "p r 3 d", .their_shape = "d 3 p r", .encoder = "gemma3"},
     {.holder = HF_EYE, .ours = "Gemma3VisionEncoderLayer_0/embedding/bias", .theirs = "vision_tower.embeddings.patch_embedding.bias", .our_shape = "d", .their_shape = "d", .encoder = "gemma3"},
@@ -228,168 +276,3 @@ const HfRow hf_rows[] = {
 };
 // clang-format on
 const int hf_n_rows = MX_COUNT(hf_rows);
-
-/* ---- parameters of a model */
-
-int hf_each(const MxHfModel *model, const HfRow *row) {
-    return row->each ? (int)hf_size(model, NULL, row->each) : 1;
-}
-
-static const MxBlockKind kinds[HF_EYE_DEEP + 1] = {[HF_ATTENTION] = MX_BLOCK_ATTENTION,
-                                                   [HF_MLA] = MX_BLOCK_MLA,
-                                                   [HF_DELTA] = MX_BLOCK_DELTA,
-                                                   [HF_GLU] = MX_BLOCK_GLU,
-                                                   [HF_MOE] = MX_BLOCK_MOE,
-                                                   [HF_ROUTED] = MX_BLOCK_MOE,
-                                                   [HF_SHARED] = MX_BLOCK_MOE,
-                                                   [HF_SHARED_GATE] = MX_BLOCK_MOE};
-
-/* Our name of what a row is in: a block, a part of one, or a norm around it; NULL = this layer has
- * none. */
-static const char *part_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int layer) {
-    MxLayers layers = hf_model_layers(model);
-    const MxLayerSpec *spec = mx_layer_spec(&layers, layer);
-    if (row->holder == HF_LAYER) return "";
-    if (row->holder == HF_NORM) {
-        const MxBlockSpec *block = &spec->block[row->norm / 2];
-        return row->norm % 2 ? block->norm_after : block->norm_before;
-    }
-    int b = 0;
-    while (b < MX_LAYER_BLOCKS && spec->block[b].kind != kinds[row->holder]) b++;
-    if (b == MX_LAYER_BLOCKS) return NULL;
-    const MxBlockSpec *block = &spec->block[b];
-    const char *const inner[] = {[HF_ROUTED] = block->routed,
-                                 [HF_SHARED] = model->n_shared ? block->shared : NULL,
-                                 [HF_SHARED_GATE] = model->n_shared ? block->shared_gate : NULL};
-    if (row->holder < HF_ROUTED || (row->holder == HF_ROUTED && !block->routed)) return block->name;
-    return inner[row->holder] ? mx_path_join(arena, block->name, inner[row->holder]) : NULL;
-}
-
-MxLayers hf_model_layers(const MxHfModel *model) {
-    MxLayerKeys keys = {.n = model->n_layers,
-                        .n_dense = model->n_dense,
-                        .nope_interval = model->nope_interval,
-                        .moe_step = model->moe_step,
-                        .cycle = model->cycle,
-                        .n_experts = model->n_experts,
-                        .n_takers = model->n_takers};
-    return mx_layers(hf_family_of(model), keys);
-}
-
-int64_t hf_layers(const MxHfModel *model) {
-    return hf_model_layers(model).n;
-}
-
-/* Bits of what a model has. */
-static int bits_of(const MxHfModel *model) {
-    const MxHfNames *names = model->names;
-    bool has_out_bias = false, has_gates = false, has_together = false;
-    const MxFamily *family = hf_family_of(model);
-    for (int s = 0; s < family->n_specs; s++) {
-        has_out_bias |= family->specs[s].has_out_bias;
-        has_gates |= family->specs[s].gates_heads;
-        has_together |= family->specs[s].norms_together;
-    }
-    return (model->has_score ? HF_SCORE
-            : model->is_tied ? 0
-                             : HF_UNTIED) |
-           (model->has_bias ? HF_BIAS : 0) | (model->has_bias && has_out_bias ? HF_OUT_BIAS : 0) |
-           (names->has_qk_norm ? HF_QK_NORM : 0) | (has_together ? HF_TOGETHER : HF_APART) |
-           (model->heads.fuses_qkv ? HF_ONE_QKV : HF_QKV) |
-           (model->heads.fuses_mlp ? HF_ONE_MLP : HF_MLP) | (has_gates ? HF_GATED : HF_PLAIN_Q) |
-           (names->has_sinks ? HF_SINKS : 0) | (names->has_score_bias ? HF_SCORE_BIAS : 0) |
-           (model->q_rank ? HF_NARROW_Q : HF_WIDE_Q) | (names->has_indexer ? HF_INDEXER : 0) |
-           (names->has_delta_apart ? HF_DELTA_APART : HF_DELTA_ONE) |
-           (model->input_dim ? HF_INPUTS : 0);
-}
-
-/* In no layer of the decoder. */
-static bool is_apart(const HfRow *row) {
-    return row->holder == HF_MODEL || hf_is_eye(row);
-}
-
-int64_t hf_count(const MxHfModel *model, const HfRow *row) {
-    if (row->wants & ~bits_of(model) & ~HF_OF_LAYERS) return 0;
-    if (row->experts && (int)row->experts != model->experts) return 0;
-    if (row->encoder && (!model->sees || !mx_text_has_word(row->encoder, model->encoder->name)))
-        return 0;
-    if (row->holder == HF_EYE_LAYER) return model->see_layers;
-    if (row->holder == HF_EYE_DEEP) return model->n_see_deep;
-    return is_apart(row) ? 1 : hf_layers(model) * hf_each(model, row);
-}
-
-int64_t hf_most_names(const MxHfModel *model) {
-    int64_t n = 0;
-    for (int r = 0; r < hf_n_rows; r++) n += hf_count(model, &hf_rows[r]);
-    return n;
-}
-
-const MxLayerSpec *hf_spec(const MxHfModel *model, const HfRow *row, int i) {
-    MxLayers layers = hf_model_layers(model);
-    return is_apart(row) ? NULL : mx_layer_spec(&layers, i / hf_each(model, row));
-}
-
-/* Bits of what a layer has. */
-static int bits_of_layer(const MxHfModel *model, const MxLayerSpec *spec) {
-    bool shares = spec->has_own_heads && model->shares_kv;
-    return (spec->takes_kv ? 0 : HF_KEYS) | (spec->takes_kv || shares ? 0 : HF_VALUES) |
-           (spec->block[1].router_scale ? HF_OWN_ROUTER : HF_PLAIN_ROUTER) |
-           (spec->scalar ? HF_SCALAR : 0);
-}
-
-bool hf_has(const MxHfModel *model, const HfRow *row, int i) {
-    if (is_apart(row)) return true;
-    MxArena arena = {.name = "name"};
-    bool has = !(row->wants & HF_OF_LAYERS & ~bits_of_layer(model, hf_spec(model, row, i))) &&
-               part_name(&arena, model, row, i / hf_each(model, row)) != NULL;
-    mx_arena_release(&arena);
-    return has;
-}
-
-static const char *our_eye_name(MxArena *arena, const MxEncoder *encoder, const HfRow *row, int i) {
-    const char dir[] = "model/vision_encoder", *below = encoder->tower, *part = NULL;
-    if (row->holder == HF_EYE) return mx_arena_printf(arena, "%s/%s", dir, row->ours);
-    if (row->holder == HF_EYE_EXIT) below = encoder->projector;
-    if (row->holder == HF_EYE_LAYER) part = encoder->layer;
-    if (row->holder == HF_EYE_DEEP) part = encoder->deep;
-    return part ? mx_arena_printf(arena, "%s/%s/%s%d/%s", dir, below, part, i, row->ours)
-                : mx_arena_printf(arena, "%s/%s/%s", dir, below, row->ours);
-}
-
-const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
-    if (row->holder == HF_MODEL) return mx_arena_printf(arena, "model/%s", row->ours);
-    if (hf_is_eye(row)) return our_eye_name(arena, model->encoder, row, i);
-    MxLayers layers = hf_model_layers(model);
-    i /= hf_each(model, row);
-    const char *layer = mx_layer_name(arena, &layers, i), *part = part_name(arena, model, row, i);
-    return mx_arena_printf(arena, "model/%s%s%s/%s", layer, *part ? "/" : "", part, row->ours);
-}
-
-const char *hf_block_name(MxArena *arena, const MxHfNames *names, const HfRow *row) {
-    const char *ffn = names->ffn ? names->ffn : "mlp";
-    if (row->holder == HF_NORM) return names->norms[row->norm];
-    if (row->holder == HF_LAYER) return "";
-    if (names->routed && (row->holder == HF_MOE || row->holder == HF_ROUTED)) return names->routed;
-    if (row->holder == HF_DELTA) return "linear_attn";
-    if (row->holder == HF_ATTENTION || row->holder == HF_MLA) return "self_attn";
-    return row->holder == HF_SHARED && names->shared
-               ? mx_arena_printf(arena, "%s.%s", ffn, names->shared)
-               : ffn;
-}
-
-const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
-    if (row->holder == HF_EYE_LAYER)
-        return mx_arena_printf(arena, "%s%d.%s", model->encoder->hf.layers, i, row->theirs);
-    if (row->holder == HF_EYE_DEEP)
-        return mx_arena_printf(arena, "%s%d.%s", model->encoder->hf.deep, i, row->theirs);
-    if (hf_is_eye(row) && model->encoder->hf.tower)
-        return mx_arena_printf(arena, "%s%s", model->encoder->hf.tower, row->theirs);
-    if (is_apart(row)) return row->theirs;
-    const char *slot = strchr(row->theirs, '%'), *name = row->theirs;
-    int each = hf_each(model, row);
-    if (slot)
-        name = mx_arena_printf(arena, "%.*s%d%s", (int)(slot - name), name, i % each, slot + 2);
-    const char *block = hf_block_name(arena, model->names, row);
-    return mx_arena_printf(arena, "model.layers.%d.%s%s%s", i / each, block, *block ? "." : "",
-                           name);
-}

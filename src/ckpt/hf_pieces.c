@@ -118,12 +118,20 @@ static bool next_piece(const MxBox *part, const MxBox *first, MxBox *piece) {
     return false;
 }
 
+static void fill_ones(const MxBox *part, MxDtype dtype, void *out) {
+    for (int64_t i = 0, n = mx_box_count(part); i < n; i++) hf_put(out, dtype, i, 1);
+}
+
 bool ckpt_hf_read(CkptHf *hf, int array, const MxBox *box, MxDtype dtype, void *out, MxError *err) {
     const Want want = {box, dtype, out};
     MX_ASSERT(dtype == MX_F32 || dtype == MX_F64 || dtype == MX_BF16);
     for (const HfLink *link = &hf->links[array]; link; link = link->next) {
         MxBox part = mx_box_meet(box, &link->map.part);
         if (!mx_box_count(&part)) continue;
+        if (!link->tensor) {
+            fill_ones(&part, dtype, out);
+            continue;
+        }
         MxBox first = first_piece(link, &part), piece = first;
         do
             if (!read_piece(hf, link, &want, &piece, err)) return false;

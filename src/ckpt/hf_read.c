@@ -13,6 +13,7 @@ typedef struct Folder {
     int n_shards;
     MxMap wanted, by_path; /* of arrays, by their tensors' names and by ours */
     bool is_within;        /* tensors of the text model have further names before their own */
+    bool is_bare;          /* as MxHfNames has it */
     MxError *err;
 } Folder;
 
@@ -124,6 +125,14 @@ static const struct {
                {"thinker.model.", "model."},
                {"thinker.lm_head.", "lm_head."}};
 
+/* The same names of models without "model." before them, as transformers 5 saves them. */
+static const struct {
+    const char *with, *without;
+} saved[] = {{"model.embed_tokens.", "embed."},
+             {"model.hc_head.hc_", "hc_head_"},
+             {"model.norm.", "norm."},
+             {"model.layers.", "layers."}};
+
 static bool find_spelled(const Folder *f, const char *name, HfLink *link) {
     for (int i = 0; i < f->n_shards && !link->tensor; i++) {
         link->file = f->shards[i];
@@ -145,9 +154,20 @@ static const char *find_eye(const Folder *f, const MxHfEncoder *hf, const char *
     return name;
 }
 
+static const char *find_saved(const Folder *f, const char *name, HfLink *link) {
+    for (int k = 0; k < MX_COUNT(saved) && !link->tensor; k++) {
+        if (!mx_text_has_prefix(name, saved[k].without)) continue;
+        const char *spelled =
+            mx_arena_printf(f->arena, "%s%s", saved[k].with, name + strlen(saved[k].without));
+        if (find_spelled(f, spelled, link)) return spelled;
+    }
+    return name;
+}
+
 /* The name that a tensor has in the files. */
 static const char *find_tensor(const Folder *f, const char *name, HfLink *link) {
     const char *spelled = name;
+    if (f->is_bare && !find_spelled(f, name, link)) return find_saved(f, name, link);
     for (int k = -1; k < (f->is_within ? MX_COUNT(withins) : 0) && !link->tensor; k++) {
         if (k >= 0 && !mx_text_has_prefix(name, withins[k].without)) continue;
         if (k >= 0)
@@ -158,13 +178,20 @@ static const char *find_tensor(const Folder *f, const char *name, HfLink *link) 
     return link->tensor ? spelled : name;
 }
 
-static bool link_tensor(Folder *f, const char *name, const HfLink *link) {
+static bool has_elements(const HfLink *link, HfRole role) {
+    MxDtype dtype = link->tensor->dtype;
+    return role == HF_IDS && (dtype == MX_I64 || dtype == MX_I32);
+}
+
+static bool link_tensor(Folder *f, const char *name, HfRole role, const HfLink *link) {
     const char *want = mx_shape_text(f->arena, link->map.theirs);
     if (!link->tensor)
         return refuse(
             f, f->names,
             mx_arena_printf(f->arena, "\"%s\" is missing; the model wants %s", name, want));
-    if (mx_shape_equal(link->tensor->shape, link->map.theirs)) return true;
+    if (mx_shape_equal(link->tensor->shape, link->map.theirs))
+        return has_elements(link, role) ||
+               mx_tensors_check_floats(link->file, link->tensor, f->err);
     return refuse(f, f->names,
                   mx_arena_printf(f->arena, "\"%s\" has shape %s; the model wants %s", name,
                                   mx_shape_text(f->arena, link->tensor->shape), want));
@@ -245,6 +272,20 @@ static void choose_experts(const Folder *f, MxHfModel *model) {
         }
 }
 
+/* The name under which it is found. */
+static const char *find_and_link(Folder *f, const MxHfModel *model, const HfRow *row,
+                                 const char *name, HfLink *link) {
+    if (model->is_meta) name = hf_meta_name(f->arena, name);
+    name = row->encoder ? find_eye(f, &model->encoder->hf, name, link) : find_tensor(f, name, link);
+    if (!model->is_meta || hf_meta_join(f->arena, f->shards, f->n_shards, link))
+        link_tensor(f, name, row->role, link);
+    else
+        refuse(
+            f, f->names,
+            mx_arena_printf(f->arena, "\"%s\": parts in other files are missing or others", name));
+    return name;
+}
+
 /* All parameters of a row. */
 static void link_row(Folder *f, CkptHf *hf, const HfRow *row, MxH5Array *arrays, int *n) {
     MxMap *wanted = &f->wanted, *by_path = &f->by_path;
@@ -253,23 +294,15 @@ static void link_row(Folder *f, CkptHf *hf, const HfRow *row, MxH5Array *arrays,
         if (!hf_has(&hf->model, row, i)) continue;
         const char *name = hf_their_name(f->arena, &hf->model, row, i);
         const char *ours = hf_our_name(f->arena, &hf->model, row, i);
-        if (hf->model.is_meta) name = hf_meta_name(f->arena, name);
         HfLink link = {.map = hf_map(&hf->model, row, i)};
-        name = row->encoder ? find_eye(f, &hf->model.encoder->hf, name, &link)
-                            : find_tensor(f, name, &link);
-        if (!hf->model.is_meta || hf_meta_join(f->arena, f->shards, f->n_shards, &link))
-            link_tensor(f, name, &link);
-        else
-            refuse(f, f->names,
-                   mx_arena_printf(f->arena, "\"%s\": parts in other files are missing or others",
-                                   name));
+        if (name) name = find_and_link(f, &hf->model, row, name, &link);
         int array = (int)mx_map_get(by_path, ours, *n); /* another part of it may be there */
         if (array < *n) {
             link.next = mx_new(f->arena, HfLink);
             *link.next = hf->links[array];
         }
         hf->links[array] = link;
-        mx_map_set(wanted, name, array);
+        if (name) mx_map_set(wanted, name, array);
         mx_map_set(by_path, ours, array);
         arrays[array] = (MxH5Array){.path = ours, .dtype = MX_F32, .shape = link.map.ours};
         *n += array == *n;
@@ -287,6 +320,7 @@ bool ckpt_hf_open(MxArena *arena, const MxCkptRef *ref, CkptHf **out, MxH5Array 
         !open_shards(&f, &hf->model))
         return false;
     f.is_within = hf->model.is_within;
+    f.is_bare = hf->model.names->is_bare;
     if (ref->heads) hf->model.heads = *ref->heads;
     hf->model.sees = ref->sees;
     if (ref->sees && !hf->model.encoder)

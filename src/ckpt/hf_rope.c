@@ -30,9 +30,8 @@ static void write_stretch(const MxHfModel *model, MxJson *rope) {
     mx_json_set_int(rope, "original_max_position_embeddings", model->stretch_length);
 }
 
-/* A whole number of ours. missing  what counts where it is missing */
-static void read_theta(HfReader *r, const MxJson *object, const char *key, double missing,
-                       int64_t *out) {
+void hf_read_theta(HfReader *r, const MxJson *object, const char *key, double missing,
+                   int64_t *out) {
     double theta;
     hf_read_number(r, object, key, missing, &theta);
     if (theta == floor(theta) && theta <= INT32_MAX)
@@ -47,7 +46,7 @@ static const MxJson *rope_of(const HfReader *r, const char *layers) {
     return r->names->has_local_rope && hf_get(all, layers) ? hf_get(all, layers) : all;
 }
 
-static const char *rope_kind(const MxJson *rope) {
+const char *hf_rope_kind(const MxJson *rope) {
     const MxJson *type =
         hf_get(rope, "rope_type") ? hf_get(rope, "rope_type") : hf_get(rope, "type");
     return type ? mx_json_string(type) : "default";
@@ -60,7 +59,7 @@ static double yarn_growth(double factor, double scale) {
     return factor > 1 ? 0.1 * scale * log(factor) + 1 : 1;
 }
 
-static void read_yarn(HfReader *r, const MxJson *rope) {
+void hf_read_yarn(HfReader *r, const MxJson *rope) {
     MxHfModel *model = r->model;
     double length, scale = 0, all = 0, amplitude;
     const MxJson *truncates = hf_get(rope, "truncate");
@@ -84,7 +83,7 @@ static void read_yarn(HfReader *r, const MxJson *rope) {
         hf_lack(r, "mscale_all_dim", hf_get(rope, "mscale_all_dim"));
 }
 
-static void write_yarn(const MxHfModel *model, MxJson *rope) {
+void hf_write_yarn(const MxHfModel *model, MxJson *rope) {
     mx_json_set_number(rope, "factor", model->yarn_factor);
     mx_json_set_int(rope, "original_max_position_embeddings", model->yarn_length);
     mx_json_set_number(rope, "beta_fast", model->yarn_fast);
@@ -94,7 +93,7 @@ static void write_yarn(const MxHfModel *model, MxJson *rope) {
     if (model->yarn_scale > 0) mx_json_set_number(rope, "mscale_all_dim", model->yarn_scale);
 }
 
-static void yaml_yarn(const MxHfModel *model, MxText *t) {
+void hf_yaml_yarn(const MxHfModel *model, MxText *t) {
     if (model->kv_rank) mx_text_add(t, "mscale: %.17g\n", model->yarn_scale);
     if (!model->is_yarn) return;
     mx_text_add(t, "rope_factor: %.17g\n", model->yarn_factor);
@@ -167,11 +166,11 @@ static void read_rope(HfReader *r, const HfMember *m) {
     const MxJson *rope = rope_of(r, "full_attention");
     const char *name = rope ? "rope_parameters" : "rope_scaling";
     if (!rope) rope = hf_get(r->json, name);
-    const char *kind = rope_kind(rope);
+    const char *kind = hf_rope_kind(rope);
     double usual = (double)r->names->default_theta;
     const MxJson *base = hf_get(rope, m->theirs) ? rope : r->json;
     r->model->rope_factor = 1;
-    read_theta(r, base, m->theirs, usual > 0 ? usual : m->usual, &r->model->rope_theta);
+    hf_read_theta(r, base, m->theirs, usual > 0 ? usual : m->usual, &r->model->rope_theta);
     read_rotated(r, rope);
     bool is_default = kind && !strcmp(kind, "default"), is_linear = kind && !strcmp(kind, "linear");
     if (is_linear && !r->names->interleaves)
@@ -179,7 +178,7 @@ static void read_rope(HfReader *r, const HfMember *m) {
     else if (kind && !strcmp(kind, "llama3") && r->names->interleaves)
         read_stretch(r, rope);
     else if (kind && !strcmp(kind, "yarn") && !r->names->interleaves)
-        read_yarn(r, rope);
+        hf_read_yarn(r, rope);
     else if (!is_default || hf_get(rope, "full_attention"))
         hf_lack(r, name, rope);
 }
@@ -190,9 +189,9 @@ static void read_local_rope(HfReader *r, const HfMember *m) {
     bool is_new = hf_get(rope, "rope_theta") && rope != rope_of(r, "full_attention");
     if (!r->names->has_local_rope) return;
     double usual = r->names->has_own_theta ? m->usual : (double)r->model->rope_theta;
-    read_theta(r, is_new ? rope : r->json, is_new ? "rope_theta" : m->theirs, usual,
-               &r->model->local_theta);
-    const char *kind = is_new ? rope_kind(rope) : "default";
+    hf_read_theta(r, is_new ? rope : r->json, is_new ? "rope_theta" : m->theirs, usual,
+                  &r->model->local_theta);
+    const char *kind = is_new ? hf_rope_kind(rope) : "default";
     if (!kind || strcmp(kind, "default")) hf_lack(r, "rope_parameters", rope);
 }
 
@@ -234,7 +233,7 @@ static void write_rope(const MxHfModel *model, const MxHfNames *names, MxJson *o
                        : model->is_yarn    ? "yarn"
                                            : "linear");
     if (model->is_yarn)
-        write_yarn(model, rope);
+        hf_write_yarn(model, rope);
     else if (model->is_stretched)
         write_stretch(model, rope);
     else
@@ -246,7 +245,7 @@ static void yaml_rope(const MxHfModel *model, MxText *t) {
     bool are_pairs = model->heads.interleaves || model->are_pairs;
     mx_text_add(t, "rope_type: %s\n", model->is_yarn ? "yarn" : are_pairs ? "llama3.1" : "default");
     if (model->rotated != 1) mx_text_add(t, "partial_rotary_factor: %.17g\n", model->rotated);
-    yaml_yarn(model, t);
+    hf_yaml_yarn(model, t);
 }
 
 static void take_rope_factor(const MxConfig *c, MxHfModel *model) {
@@ -293,7 +292,7 @@ static void take_none(const MxConfig *c, MxHfModel *model) {
 
 // clang-format off
 const HfMember hf_rope_members[] = {
-    {.theirs = "rope_theta", .unless = HF_OF(like_gemma4), HF_SIZE_OF(rope_theta, rope_max_timescale), .usual = 10000, .agrees = true,
+    {.theirs = "rope_theta", .unless = HF_OF(has_own_rope), HF_SIZE_OF(rope_theta, rope_max_timescale), .usual = 10000, .agrees = true,
      .read = read_rope, .write = write_rope, .yaml = yaml_rope, .fits = fits_rope},
     {.what = "yarn in rope_scaling", HF_FLAG_OF(is_yarn, rope_truncate), .agrees = true, .take = take_yarn,
      .yaml = yaml_none},
@@ -315,7 +314,7 @@ const HfMember hf_rope_members[] = {
     {.what = "high_freq_factor", HF_NUMBER_OF(stretch_high, rope_stretch_high), .agrees = true, .take = take_none},
     {.what = "original_max_position_embeddings", HF_SIZE_OF(stretch_length, rope_stretch_length), .agrees = true,
      .take = take_none},
-    {.theirs = "rope_local_base_freq", .unless = HF_OF(like_gemma4), HF_SIZE_OF(local_theta, local_rope_max_timescale), .usual = 10000,
+    {.theirs = "rope_local_base_freq", .unless = HF_OF(has_own_rope), HF_SIZE_OF(local_theta, local_rope_max_timescale), .usual = 10000,
      .agrees = true, .read = read_local_rope, .take = take_local_rope, .write = write_local_rope,
      .yaml = yaml_local_rope, .fits = fits_local_rope},
     {0},

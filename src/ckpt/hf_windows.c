@@ -65,7 +65,10 @@ static void write_window(const MxHfModel *model, const MxHfNames *names, MxJson 
 
 static void yaml_window(const MxHfModel *model, MxText *t) {
     bool is_slid = model->window && model->names->window != MX_HF_WINDOW_TURNS;
-    const char *type = model->kv_rank ? "mla" : is_slid ? "local_sliding" : "global";
+    const char *type = model->o_groups  ? "compressed"
+                       : model->kv_rank ? "mla"
+                       : is_slid        ? "local_sliding"
+                                        : "global";
     mx_text_add(t, "attention_type: %s\n", type);
     if (model->window) mx_text_add(t, "sliding_window_size: %lld\n", (long long)model->window);
 }
@@ -79,7 +82,7 @@ static bool check_window(const MxHfModel *model, const MxHfNames *names, MxWhere
 
 static bool fits_window(const MxConfig *c, const MxHfNames *names, MxError *err) {
     (void)names;
-    static const char *const types[] = {"global", "local_sliding", "mla"};
+    static const char *const types[] = {"global", "local_sliding", "mla", "compressed"};
     bool is_so = false;
     for (int i = 0; i < MX_COUNT(types); i++) is_so |= !strcmp(c->attention_type, types[i]);
     return hf_must_be(c, MX_KEY_attention_type, is_so, "global or local_sliding", err);

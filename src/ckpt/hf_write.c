@@ -13,7 +13,8 @@ struct Part {
     const char *ours;
     HfMap map;
     CkptPiece piece;
-    Part *next; /* of the same tensor; NULL = there are no more */
+    const CkptPiece *folds; /* of the vector that multiplies its rows; NULL = none */
+    Part *next;             /* of the same tensor; NULL = there are no more */
 };
 
 /* A tensor to write. */
@@ -47,9 +48,23 @@ static MxWhere in_source(const Writer *w) {
 
 /* ---- what is written */
 
+/* Of the vector that a row's matrix is multiplied by. */
+static const CkptPiece *find_folded(Writer *w, const HfRow *row, int i) {
+    HfRow of_vector = *row;
+    of_vector.ours = row->folds;
+    const char *name = hf_our_name(&w->arena, &w->how->model, &of_vector, i);
+    int leaf = mx_tree_find(&w->leaves, name);
+    if (leaf < 0) mx_fail(w->err, MX_EXIT_BAD_INPUT, in_source(w), "\"%s\" is missing", name);
+    return leaf < 0 ? NULL : &w->pieces[leaf];
+}
+
 static void add_item(Writer *w, const HfRow *row, int i) {
     const MxHfModel *model = &w->how->model;
     const char *theirs = hf_their_name(&w->arena, model, row, i);
+    if (!theirs) {
+        mx_map_set(&w->wanted, hf_our_name(&w->arena, model, row, i), i);
+        return;
+    }
     const MxHfEncoder *outer = model->sees ? &model->encoder->hf : NULL;
     if (outer && !hf_is_eye(row) && mx_text_has_prefix(theirs, outer->text.without))
         theirs = mx_arena_printf(&w->arena, "%s%s", outer->text.with,
@@ -66,12 +81,14 @@ static void add_item(Writer *w, const HfRow *row, int i) {
                 part->ours, mx_shape_text(&w->arena, w->leaves.leaves[leaf].shape), want);
     else
         part->piece = w->pieces[leaf];
+    if (row->folds) part->folds = find_folded(w, row, i);
     mx_map_set(&w->wanted, part->ours, i);
     int at = (int)mx_map_get(&w->by_name, theirs, w->n);
     Item *item = &w->items[at];
     mx_map_set(&w->by_name, theirs, at);
     w->n += at == w->n;
-    item->tensor = (MxTensor){.name = theirs, .dtype = w->how->dtype, .shape = part->map.theirs};
+    MxDtype dtype = row->role == HF_IDS ? MX_I64 : w->how->dtype;
+    item->tensor = (MxTensor){.name = theirs, .dtype = dtype, .shape = part->map.theirs};
     part->next = item->parts;
     item->parts = part;
 }
@@ -136,6 +153,18 @@ static void put_run(Writer *w, const HfRun *run, MxDtype dtype) {
     }
 }
 
+/* Rows of a box in memory, times elements of a vector. */
+static bool fold(Writer *w, const CkptPiece *vector, const MxBox *box) {
+    MxArena arena = {.name = "fold"};
+    int64_t rows = box->count[0], each = mx_box_count(box) / rows;
+    MxBox part = {.rank = 1, .start = {box->start[0]}, .count = {rows}};
+    float *times = mx_new_n(&arena, float, rows);
+    bool ok = ckpt_read_piece(&w->source, vector, part, MX_F32, times, w->err);
+    for (int64_t i = 0; ok && i < rows * each; i++) w->tile[i] *= times[i / each];
+    mx_arena_release(&arena);
+    return ok;
+}
+
 /* What a parameter makes of the piece. */
 static bool make_part(Writer *w, const Part *part, MxDtype dtype) {
     CkptTiles tiles;
@@ -149,7 +178,9 @@ static bool make_part(Writer *w, const Part *part, MxDtype dtype) {
         for (int d = 0; d < box.rank; d++) box.start[d] += whole->start[d];
         hf_span(&part->map, &box, &from, &to);
         if (to <= w->from || from >= w->to) continue;
-        if (!ckpt_read_piece(&w->source, &part->piece, box, MX_F32, w->tile, w->err)) return false;
+        if (!ckpt_read_piece(&w->source, &part->piece, box, MX_F32, w->tile, w->err) ||
+            (part->folds && !fold(w, part->folds, &box)))
+            return false;
         bool goes_on = hf_run_start(&run, &part->map, &box, &box);
         for (; goes_on; goes_on = hf_run_next(&run)) put_run(w, &run, dtype);
     } while (ckpt_tiles_next(&tiles));

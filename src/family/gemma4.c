@@ -45,7 +45,7 @@ enum { LOCAL, GLOBAL, WITH_EXPERTS };
 /* Defaults are those of transformers' class of configs. */
 #define GEMMA4_HF                                                                                  \
     .model_type = "gemma4_text", .architecture = "Gemma4ForCausalLM", .outer_type = "gemma4",      \
-    .tells_layers = true, .like_gemma4 = true,                                                     \
+    .tells_layers = true, .like_gemma4 = true, .has_own_rope = true,                               \
     .norms = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",          \
               "post_feedforward_layernorm"},                                                       \
     .bias = MX_HF_BIAS_SAID, .has_qk_norm = true, .window = MX_HF_WINDOW_TURNS,                    \

@@ -60,16 +60,16 @@ static void llama3_rope(const MxConfig *c, Spec *spec) {
 }
 
 /* The pair that makes `rotations` turns over the original context. */
-static double yarn_pair(const MxConfig *c, const Spec *spec, double rotations) {
+static double yarn_pair(const MxConfig *c, const Spec *spec, double max, double rotations) {
     double length = (double)c->original_max_position_embeddings;
-    return spec->rope.n * log(length / (rotations * 2 * PI)) / log((double)c->rope_max_timescale);
+    return spec->rope.n * log(length / (rotations * 2 * PI)) / log(max);
 }
 
 /* Frequencies above the ramp are kept, those below divided by the factor. Source: Peng et al. 2023.
  */
-static void yarn_rope(const MxConfig *c, Spec *spec) {
-    double low = yarn_pair(c, spec, (double)c->beta_fast);
-    double high = yarn_pair(c, spec, (double)c->beta_slow);
+static void yarn_frequencies(const MxConfig *c, Spec *spec, double max) {
+    double low = yarn_pair(c, spec, max, (double)c->beta_fast);
+    double high = yarn_pair(c, spec, max, (double)c->beta_slow);
     if (c->rope_truncate) {
         low = floor(low);
         high = ceil(high);
@@ -78,22 +78,28 @@ static void yarn_rope(const MxConfig *c, Spec *spec) {
     high = fmin(high, 2 * spec->rope.n - 1);
     double width = high > low ? high - low : 0.001; /* a step where the ramp has no width */
     for (int i = 0; i < spec->rope.n; i++) {
-        double f = 1 / pow((double)c->rope_max_timescale, (double)i / spec->rope.n);
+        double f = 1 / pow(max, (double)i / spec->rope.n);
         double keep = 1 - fmin(fmax((i - low) / width, 0), 1);
         spec->rope.frequency[i] = f / c->rope_factor * (1 - keep) + f * keep;
     }
     if (c->rope_attention_scaling && c->rope_factor > 1)
         spec->rope.amplitude = 0.1 * log(c->rope_factor) + 1;
     if (c->rope_attention_factor > 0) spec->rope.amplitude = c->rope_attention_factor;
+}
+
+static void yarn_rope(const MxConfig *c, Spec *spec) {
+    yarn_frequencies(c, spec, (double)c->rope_max_timescale);
     spec->rope_layout = (MxRopeAttr){.interleaved_in = c->rope_interleave};
 }
 
-/* Source: MaxText layers/embeddings.py (DeepSeekV4RotaryEmbedding) @e591f30c. */
+/* Source: MaxText layers/embeddings.py (DeepSeekV4RotaryEmbedding) @e591f30c; of yarn, which
+ * MaxText has not here, transformers 5.24 models/deepseek_v4. */
 static void compressed_rope(MxArena *arena, const MxConfig *c, Spec *spec) {
     bool pools = spec->row->windows != MX_WINDOWS_NONE;
     double max = (double)(pools ? c->compressed_rope_max_timescale : c->rope_max_timescale);
     for (int i = 0; i < spec->rope.n; i++)
         spec->rope.frequency[i] = 1 / pow(max, (double)i / spec->rope.n);
+    if (pools && !strcmp(c->rope_type, "yarn")) yarn_frequencies(c, spec, max);
     spec->rope_layout = (MxRopeAttr){.interleaved_in = true, .interleaved_out = true};
     spec->window_rope = spec->rope;
     spec->window_rope.frequency = mx_new_n(arena, double, spec->rope.n);

@@ -219,21 +219,35 @@ void mx_tensor_widen(const void *data, MxDtype dtype, int64_t first, int64_t n, 
         memcpy(&narrow, from + 2 * i, sizeof narrow);
         out[i] = dtype == MX_BF16 ? mx_bf16_to_f32(narrow) : half_to_f32(narrow);
     }
+    for (int64_t i = 0; dtype == MX_I64 && i < n; i++) {
+        int64_t whole;
+        memcpy(&whole, from + 8 * i, sizeof whole);
+        out[i] = (float)whole;
+    }
+    for (int64_t i = 0; dtype == MX_I32 && i < n; i++) {
+        int32_t whole;
+        memcpy(&whole, from + 4 * i, sizeof whole);
+        out[i] = (float)whole;
+    }
+}
+
+bool mx_tensors_check_floats(const MxTensors *file, const MxTensor *tensor, MxError *err) {
+    MxDtype dtype = tensor->dtype;
+    return dtype == MX_F32 || dtype == MX_BF16 || dtype == MX_F16 || dtype == MX_F64 ||
+           tensors_fail(file, "holds other elements than F16, BF16, F32 or F64, wanted floats",
+                        tensor->name, err);
 }
 
 bool mx_tensors_read_part(const MxTensors *file, const MxTensor *tensor, int64_t first, int64_t n,
                           void *out, MxError *err) {
-    MxDtype dtype = tensor->dtype;
-    if (dtype != MX_F32 && dtype != MX_BF16 && dtype != MX_F16 && dtype != MX_F64)
-        return tensors_fail(file, "holds other elements than F16, BF16, F32 or F64, wanted floats",
-                            tensor->name, err);
-    int64_t size = (int64_t)mx_dtype_bytes(dtype);
+    int64_t size = (int64_t)mx_dtype_bytes(tensor->dtype);
     MX_ASSERT(first >= 0 && n >= 0 && first + n <= mx_shape_count(tensor->shape));
     return tensors_read_at(file, out, (size_t)(n * size), tensor->offset + first * size, err);
 }
 
 bool mx_tensors_read_raw(const MxTensors *file, const MxTensor *tensor, void *out, MxError *err) {
-    return mx_tensors_read_part(file, tensor, 0, mx_shape_count(tensor->shape), out, err);
+    return mx_tensors_check_floats(file, tensor, err) &&
+           mx_tensors_read_part(file, tensor, 0, mx_shape_count(tensor->shape), out, err);
 }
 
 bool mx_tensors_read(const MxTensors *file, const MxTensor *tensor, float *out, MxError *err) {
