@@ -96,13 +96,13 @@ typedef struct MxConfig {
     int64_t emb_dim, mlp_dim, moe_mlp_dim, num_query_heads, num_kv_heads, num_decoder_layers;
     const int64_t *recall_layers; /* [n_recall] engram_layers */
     int n_recall;
-    const int64_t *layer_ratios; /* [num_decoder_layers] compress_ratios; NULL = none are read */
-    int64_t diloco_replicas;               /* replicas (enable_diloco); 1 = there is one */
-    int64_t diloco_fragments;              /* fragments of the parameters; 1 = all at once */
-    int64_t diloco_fragment_steps;         /* steps between outer steps of fragments */
-    int64_t pipeline_stages;               /* 1 = no pipeline */
-    int64_t pipeline_micro_batches;        /* micro-batches of a pass through the stages */
-    int64_t micro_batches;                 /* micro-batches of a step, of all accumulation steps */
+    const int64_t *layer_ratios;    /* [num_decoder_layers] compress_ratios; NULL = none are read */
+    int64_t diloco_replicas;        /* replicas (enable_diloco); 1 = there is one */
+    int64_t diloco_fragments;       /* fragments of the parameters; 1 = all at once */
+    int64_t diloco_fragment_steps;  /* steps between outer steps of fragments */
+    int64_t pipeline_stages;        /* 1 = no pipeline */
+    int64_t pipeline_micro_batches; /* micro-batches of a pass through the stages */
+    int64_t micro_batches;          /* micro-batches of a step, of all accumulation steps */
     int64_t micro_batch_size_to_train_on;  /* rows of one forward and backward pass of a replica */
     int64_t micro_batch_size_to_load;      /* ≥ the former when per_device_batch_size < 1 */
     int64_t global_batch_size_to_train_on; /* rows of one optimizer step */

@@ -145,7 +145,7 @@ typedef struct MxModelCache {
     const char *name;
     MxShape row;
     int64_t window; /* number of positions that are read, including the token's own; 0 = all */
-    int64_t ratio; /* above 0: a row for each window of so many positions, of which all are read */
+    int64_t ratio;  /* above 0: a row for each window of so many positions, of which all are read */
     bool is_memory;
     bool are_ids; /* i32 */
 } MxModelCache;

@@ -74,11 +74,11 @@ MxValue mx_concat(MxTrace *t, MxValue x, MxValue y);
 /* mx_split — the inverse: [.., m + n] to [.., m] and, in the next value, [.., n]. */
 MxValue mx_split(MxTrace *t, MxValue x, int64_t m);
 
-/* mx_every — every n-th token's number, from the first on: y[b, w] = x[b, w n], w < T / n. x i32 [B,
- * T], n <= T. */
+/* mx_every — every n-th token's number, from the first on: y[b, w] = x[b, w n], w < T / n. x i32
+ * [B, T], n <= T. */
 MxValue mx_every(MxTrace *t, MxValue x, int64_t n);
-/* mx_first_bits — of n bits those up to a number: bit s % 32 of y[b, t, s / 32] is 1 for s <= last[b,
- * t], s < n. last i32 [B, T], y i32 [B, T, ceil(n / 32)]. */
+/* mx_first_bits — of n bits those up to a number: bit s % 32 of y[b, t, s / 32] is 1 for s <=
+ * last[b, t], s < n. last i32 [B, T], y i32 [B, T, ceil(n / 32)]. */
 MxValue mx_first_bits(MxTrace *t, MxValue last, int64_t n);
 
 /* ---- elementwise */

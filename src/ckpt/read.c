@@ -5,6 +5,7 @@
 
 #include "hf.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* What a leaf wants of an array. */
@@ -195,6 +196,19 @@ static bool read_apart(Reader *r, const Want *want, const MxH5Want *to) {
     return ckpt_read_coded(r->source, want->array, to->box, to->dtype, to->out, r->err);
 }
 
+/* A table of whole numbers below a limit (mx/tree.h, MX_INIT_CYCLE) holds nothing else. */
+static bool are_numbers(Reader *r, const Want *want, const float *x) {
+    double limit = want->leaf->init.std;
+    int64_t n = mx_box_count(&want->h5.box);
+    if (want->leaf->init.kind != MX_INIT_CYCLE || want->leaf->dtype != MX_F32) return true;
+    for (int64_t i = 0; i < n; i++)
+        if (!(x[i] >= 0 && (double)x[i] < limit && x[i] == floorf(x[i])))
+            return mx_fail(r->err, MX_EXIT_BAD_INPUT, in_file(r),
+                           "\"%s\" has %g at %lld; wants whole numbers below %g",
+                           as_in_file(r, want->leaf), (double)x[i], (long long)i, limit);
+    return true;
+}
+
 /* Reads the wants from `first` on that can be read together, as values; how many. */
 static int read_values(Reader *r, int first, bool *ok) {
     MxArena arena = {.name = "staging"};
@@ -213,6 +227,7 @@ static int read_values(Reader *r, int first, bool *ok) {
     bool is_read = !n_together || mx_h5_read_boxes(r->source->file, together, n_together, r->err);
     for (int i = 0; is_read && i < n; i++)
         is_read = !is_apart(r, &wants[i]) || read_apart(r, &wants[i], &boxes[i]);
+    for (int i = 0; is_read && i < n; i++) is_read = are_numbers(r, &wants[i], boxes[i].out);
     for (int i = 0; is_read && i < n; i++)
         if (!wants[i].h5.out) mx_leaf_write(wants[i].leaf, boxes[i].out);
     *ok = *ok && is_read;

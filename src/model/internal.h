@@ -28,7 +28,7 @@ typedef struct Spec {
     MxRopeFreqs rope;
     MxRopeAttr rope_layout;
     MxRopeFreqs window_rope; /* of compressed attention: of windows' numbers, not of positions */
-    MxRopeFreqs tuning; /* n above 0 = queries are longer at later positions, and not turned */
+    MxRopeFreqs tuning;      /* n above 0 = queries are longer at later positions, and not turned */
     MxActivation activations[MOST_ACTIVATIONS]; /* of feed-forward blocks, one a branch */
     int n_activations;
     MxGluAttr expert; /* of experts' units */
@@ -48,9 +48,9 @@ typedef struct NormForm {
 } NormForm;
 extern const NormForm model_norms[]; /* [MxNormKind] */
 
-typedef struct Hyper Hyper;   /* what reads and writes a stream of several rows a token */
+typedef struct Hyper Hyper;       /* what reads and writes a stream of several rows a token */
 typedef struct Collapse Collapse; /* what weighs a token's rows behind the last layer */
-typedef struct Recall Recall; /* n-gram memories of a layer */
+typedef struct Recall Recall;     /* n-gram memories of a layer */
 
 typedef struct BlockLeaves {
     const Block *block;
@@ -125,7 +125,7 @@ struct MxModel {
     Inputs inputs;
     int embedding, positions, logits; /* positions -1 = none; logits -1 = tied to the embedding */
     int score;                        /* a head of one number in place of logits; -1 = none */
-    const Collapse *collapse; /* NULL = rows of a token are added up */
+    const Collapse *collapse;         /* NULL = rows of a token are added up */
     Norm final_norm;
     const Eye *eye;         /* the encoder of images, NULL = none, and … */
     const void *eye_params; /* … its indices into the parameter tree */

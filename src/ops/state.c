@@ -13,8 +13,8 @@ static bool init_infer(MxInfer *infer) {
 }
 
 static void init_print(MxText *text, const void *attr) {
-    static const char *const names[] = {"constant", "normal", "truncated_normal", "uniform",
-                                        "log_uniform", "cycle"};
+    static const char *const names[] = {"constant", "normal",      "truncated_normal",
+                                        "uniform",  "log_uniform", "cycle"};
     const MxInitAttr *a = attr;
     mx_text_add(text, "%s %.9g stream %llu", names[a->fill], a->value,
                 (unsigned long long)a->stream);

@@ -263,6 +263,29 @@ START_TEST(random_state_beside_weights_is_not_extra) {
 }
 END_TEST
 
+/* Numbers of a table's rows, which nothing else may be. */
+START_TEST(tables_of_numbers_are_looked_at) {
+    static const struct {
+        float value;
+        const char *says; /* NULL = it is one */
+    } values[] = {{3, NULL},
+                  {4, "has 4 at 0; wants whole numbers below 4"},
+                  {-1, "has -1"},
+                  {1.5f, "has 1.5"}};
+    for (int i = 0; i < MX_COUNT(values); i++) {
+        MxH5 *file = create(mx_arena_printf(&arena, "table_%d.h5", i));
+        put(file, "model/a/kernel", MX_F32, MX_SHAPE(2, 3), values[i].value);
+        put(file, "model/b/scale", MX_F32, MX_SHAPE(3), 1.5f);
+        MxTree tree = two_params();
+        tree.leaves[0].init = (MxInit){.kind = MX_INIT_CYCLE, .std = 4};
+        bool ok = mx_ckpt_read(reopen(file), "", "model/", 1, &tree, &err);
+        ck_assert(ok == !values[i].says);
+        ck_assert_msg(ok || strstr(err.text.data, values[i].says), "%s", err.text.data);
+        mx_error_release(&err);
+    }
+}
+END_TEST
+
 START_TEST(everything_wrong_is_told_at_once) {
     MxH5 *file = create("wrong.h5");
     put(file, "model/a/kernel", MX_F32, MX_SHAPE(3, 2), 1);
@@ -341,6 +364,7 @@ Suite *read_suite(void) {
     tcase = add_case(suite, "other files");
     tcase_add_loop_test(tcase, other_spellings_are_found, 0, MX_COUNT(spellings));
     tcase_add_test(tcase, random_state_beside_weights_is_not_extra);
+    tcase_add_test(tcase, tables_of_numbers_are_looked_at);
     tcase_add_test(tcase, everything_wrong_is_told_at_once);
     tcase_add_test(tcase, a_stack_of_another_depth_is_told_once);
     tcase_add_test(tcase, a_missing_group_is_an_error);

@@ -84,9 +84,7 @@ struct QuickGelu {
 };
 
 struct SqrtSoftplus {
-    __device__ static float softplus(float x) {
-        return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
-    }
+    __device__ static float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
     __device__ static float value(float x) { return sqrtf(softplus(x)); }
     __device__ static float slope(float x) {
         const float least = 1e-37f;
@@ -167,7 +165,7 @@ template <class A> static constexpr Runs runs_of() {
 static const Runs *runs(const MxKernelCall *call) {
     /* In the order of MxActivation. */
     static const Runs all[MX_ACTIVATION_COUNT] = {
-        runs_of<Silu>(),    runs_of<Gelu>(),      runs_of<Relu>(),     runs_of<Linear>(),
+        runs_of<Silu>(),    runs_of<Gelu>(),      runs_of<Relu>(),      runs_of<Linear>(),
         runs_of<Sigmoid>(), runs_of<QuickGelu>(), runs_of<GeluExact>(), runs_of<SqrtSoftplus>()};
     return &all[((const MxGluAttr *)call->attr)->activation];
 }
