@@ -8,8 +8,10 @@ MxValue mx_init(MxTrace *t, MxInitAttr attr) {
 }
 
 static bool init_infer(MxInfer *infer) {
-    infer->out[0] = ((const MxInitAttr *)infer->attr)->type;
-    return true;
+    const MxInitAttr *attr = infer->attr;
+    infer->out[0] = attr->type;
+    return attr->fill != MX_FILL_CYCLE || attr->value >= 1 ||
+           mx_infer_fail(infer, "a cycle has at least one number");
 }
 
 static void init_print(MxText *text, const void *attr) {

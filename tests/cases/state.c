@@ -84,6 +84,7 @@ const OpTest test_init = {
         {NULL, ATTR(MxInitAttr, .type = {MX_F32, {.rank = 1, .dim = {4}}}), "", "f4", 0},
         {NULL, ATTR(MxInitAttr, .type = {MX_F32, {2, {16, 24}}}, .fill = MX_FILL_NORMAL, .value = 1, .seed = 3, .stream = 4), "", NULL, CASE_RANKS},
         {NULL, ATTR(MxInitAttr, .type = {MX_F32, {3, {8, 8, 24}}}, .fill = MX_FILL_TRUNCATED_NORMAL, .value = 1, .seed = 3, .stream = 4), "", NULL, CASE_RANKS}),
+    WRONG({ATTR(MxInitAttr, .type = {MX_I32, {.rank = 1, .dim = {4}}}, .fill = MX_FILL_CYCLE), "", "at least one number"}),
     .reference = ref_init,
 };
 

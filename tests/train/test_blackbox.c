@@ -16,7 +16,6 @@
 static const char *const goldens[] = {
     "models/llama2.h5",
     "models/llama3.1.h5",
-    "models/mistral.h5",
     "models/variants/deepseek4.h5",
     "models/qwen3.h5",
     "models/olmo3.h5",
@@ -24,7 +23,6 @@ static const char *const goldens[] = {
     "models/variants/dense_mla.h5",
     "models/variants/z_loss.h5",
     "models/variants/bf16_llama2.h5",
-    "models/variants/opt_sgd.h5",
 };
 
 static const struct {
