@@ -81,12 +81,10 @@ static inline float quick_gelu_slope(float x) {
     return s + quick_in * x * s * (1.0f - s);
 }
 
-/* log(1 + exp(x)), by the logarithm's own argument where 1 + exp(-|x|) rounds. Source: Higham 2002,
- * 1.14.1. */
+/* log(1 + exp(x)), with what the sum 1 + exp(-|x|) lost when it was rounded. */
 static inline float softplus(float x) {
-    float e = vec_exp(x < 0.0f ? x : -x), sum = 1.0f + e, gained = sum - 1.0f;
-    float tail = gained > 0.0f ? vec_log(sum) * (e / gained) : e;
-    return x > 0.0f ? x + tail : tail;
+    float e = vec_exp(-fabsf(x)), sum = 1.0f + e, lost = e - (sum - 1.0f);
+    return (x > 0.0f ? x : 0.0f) + vec_log(sum) + lost / sum;
 }
 static inline float sqrt_softplus(float x) {
     return sqrtf(softplus(x));
