@@ -153,7 +153,7 @@ static bool cache_pooled_attention_infer(MxInfer *infer) {
         return mx_infer_fail(infer, "rows must be a cache like that of keys");
     return (infer->in[SEEN].dtype == MX_I32 &&
             mx_shape_equal(infer->in[SEEN].shape,
-                           MX_SHAPE(q.dim[0], q.dim[1], (rows.dim[1] + 31) / 32))) ||
+                           MX_SHAPE(q.dim[0], q.dim[1], ops_words_of(rows.dim[1])))) ||
            mx_infer_fail(infer, "seen must be int32 [B, T, rows / 32]");
 }
 

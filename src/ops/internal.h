@@ -20,7 +20,7 @@ bool ops_infer_dot(MxInfer *infer);
 void ops_cut_dot(MxFactors *f);
 double ops_dot_flops(const MxType *in, const MxType *out, const void *attr);
 void ops_print_dot(MxText *text, const void *attr);
-/* ops_words_of — i32 words that hold a bit for each key. */
+/* ops_words_of — i32 words that hold a bit for each key or row. */
 int64_t ops_words_of(int64_t keys);
 /* ops_is_chosen — whether input i is what was chosen of keys [B, S, ..] for queries [B, T, ..]. */
 bool ops_is_chosen(const MxInfer *infer, int i, int queries, int keys);

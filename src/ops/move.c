@@ -172,7 +172,7 @@ static bool first_bits_infer(MxInfer *infer) {
     int64_t n = ((const MxFirstBitsAttr *)infer->attr)->n;
     MxShape last = infer->in[0].shape;
     if (!ops_is(infer, 0, MX_I32, 2)) return false;
-    infer->out[0] = (MxType){MX_I32, MX_SHAPE(last.dim[0], last.dim[1], (n + 31) / 32)};
+    infer->out[0] = (MxType){MX_I32, MX_SHAPE(last.dim[0], last.dim[1], ops_words_of(n))};
     return n > 0 || mx_infer_fail(infer, "wants at least one bit");
 }
 

@@ -35,7 +35,7 @@ static bool check(MxInfer *infer) {
     const MxAttentionAttr *attr = infer->attr;
     if (!check_heads(infer) || !ops_is(infer, SEGMENTS, MX_I32, 2)) return false;
     MxShape q = infer->in[Q].shape, s = infer->in[SEGMENTS].shape;
-    int64_t rows = rows_behind(infer), words = (rows + 31) / 32;
+    int64_t rows = rows_behind(infer), words = ops_words_of(rows);
     if (s.dim[0] != q.dim[0] || !ops_is_in_time(attr, q.dim[1], s.dim[1]))
         return mx_infer_fail(infer, "segments must be [B, T] of q's tokens");
     if (rows < 1) return mx_infer_fail(infer, "k must have rows behind those of tokens");
