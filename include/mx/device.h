@@ -84,6 +84,10 @@ void mx_exchange_all_gather(MxExchange *exchange, const char *what, const void *
                             size_t bytes);
 void mx_exchange_all_to_all(MxExchange *exchange, const char *what, const void *send, void *recv,
                             size_t bytes);
+/* mx_exchange_shift — sends to the rank so many places behind this one, fewer than the group has,
+ * and receives from the one before it; below zero the other way. NULL = not. */
+void mx_exchange_shift(MxExchange *exchange, int places, const void *send, void *recv,
+                       size_t bytes);
 void mx_exchange_send(MxExchange *exchange, const void *send, size_t bytes);
 void mx_exchange_receive(MxExchange *exchange, void *recv, size_t bytes);
 /* mx_exchange_broadcast — copies the bytes of the group's first rank to the others. */

@@ -83,6 +83,13 @@ typedef struct MxFactors {
      * have the same work (op_swap_halves); MxShare then says where both halves are. */
     int swapped; /* MX_WHOLE = none */
     double ramp;
+    /* Inputs and outputs that each part of a factor needs whole along a dim, such as the keys of
+     * queries. If the factor is cut, ranks may instead keep their parts of these dims, of as many
+     * elements, and send them around (MxOp.ring). */
+    int ring;                   /* the factor; MX_WHOLE = none */
+    int ring_dim;               /* of all of them */
+    unsigned ring_in, ring_out; /* by position */
+    int64_t ring_reach; /* an element needs at most so many, itself and those before it; 0 = all */
 } MxFactors;
 
 /* The ranks that differ from this one only along some mesh axes, in the mesh's order. */
@@ -119,6 +126,7 @@ typedef enum MxCollective {
     MX_ALL_GATHER,     /* all of them, joined */
     MX_ALL_TO_ALL,     /* a part of each array, joined along another dim */
     MX_SWAP_HALVES,    /* the first half of this rank's, the second half of the opposite rank's */
+    MX_RING_SHIFT,     /* the array of the rank so many places before this one */
     MX_RECEIVE,        /* the array that another rank sends; its attributes are an MxPeerAttr */
 } MxCollective;
 
@@ -128,6 +136,7 @@ typedef struct MxMachine {
      * bytes of memory read or written. Only the order of magnitude matters. */
     double flops_a_byte, touched_a_byte;
     double exchange_bytes; /* fixed cost of an exchange, in bytes */
+    bool has_rings;        /* its kernels do what MxOp.ring makes */
     /* For a collective among `ranks` ranks, each with an array `in`: its cost for one of them, and
      * the number of steps in which it runs, at most MX_MAX_PHASES. Each step but the last starts
      * what the next one finishes; other nodes may run between them. */
@@ -195,6 +204,10 @@ struct MxOp {
      * exchanges nothing. */
     const MxGroup *(*exchange)(const MxMachine *machine, const MxNode *node, const MxType *in,
                                MxCommCost *cost);
+    /* Adds what a rank does if MxFactors.ring_in go around the group instead of being gathered. Its
+     * own parts are among `in`; attr is of its share. Fills out with values, of parts too. */
+    void (*ring)(MxTrace *t, const MxGroup *group, const MxValue *in, int n_in, const void *attr,
+                 MxValue *out);
     MxAlso also;
     void (*print)(MxText *text, const void *attr);
     const char *doc;

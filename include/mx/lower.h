@@ -72,6 +72,8 @@ typedef struct MxPartition {
                        anyway) */
     bool balances;  /* ranks swap halves of their parts if these are uneven work and the swap costs
                        less than waiting for the rank with the most */
+    bool rings;     /* where ranks share queries, keys go around even if it costs as much to gather
+                       them (MxFactors.ring); on machines that have rings */
 } MxPartition;
 
 /* mx_partition — one rank's graph with its collectives, from a graph over global shapes. It is the

@@ -266,6 +266,10 @@ MxValue mx_coded_dot(MxTrace *t, MxCoded x, MxCoded w, int n_contract, MxGrid ba
 typedef struct MxCollectiveAttr {
     MxGroup group;
     int joined, cut; /* dims along which the group's parts are joined, and cut */
+    /* Of a shift: places from whom an array comes to whom it goes, below zero the other way; and
+     * whether this rank has such partners. */
+    int places;
+    bool sends, receives;
 } MxCollectiveAttr;
 
 /* Moves one array from a rank to another. `send` starts the message and returns a token, with which

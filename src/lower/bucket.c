@@ -121,7 +121,7 @@ static void empty_bucket(Pass *p, int index) {
 
 static bool can_wait(const MxNode *node) {
     const MxCollective kind = node->op->collective;
-    bool is_packed = kind && kind != MX_RECEIVE && kind != MX_SWAP_HALVES;
+    bool is_packed = kind && kind != MX_RECEIVE && kind != MX_SWAP_HALVES && kind != MX_RING_SHIFT;
     return is_packed && !attr_of(node)->group.is_uneven;
 }
 

@@ -7,8 +7,16 @@
  * better. */
 #include "partition.h"
 
+#include <math.h>
+
+/* Arrays of a mask are parts of a ring. */
+static void cut_ring(const Choice *c, unsigned mask, int i, MxSharding *s) {
+    if (c->is_ring && mask >> i & 1) s->dim[c->factors.ring_dim] = c->cut[c->factors.ring];
+}
+
 MxSharding lower_in_sharding(const Choice *c, int i) {
     MxSharding s = {.partial = c->factors.linear >> i & 1 ? c->partial : 0};
+    cut_ring(c, c->factors.ring_in, i, &s);
     for (int d = 0; d < c->in[i].type.shape.rank; d++) {
         int factor = c->factors.in_dim[i][d];
         if (factor == MX_WHOLE) continue;
@@ -29,6 +37,8 @@ static bool is_read(const MxFactors *f, int factor) {
 MxSharding lower_out_sharding(const Choice *c, int i) {
     MxSharding s = {.partial = c->partial};
     uint32_t own = 0;
+    cut_ring(c, c->factors.ring_out, i, &s);
+    if (c->is_ring && c->factors.ring_out >> i & 1) own |= 1u << c->factors.ring;
     for (int d = 0; d < c->out[i].type.shape.rank; d++) {
         int factor = c->factors.out_dim[i][d];
         if (factor == MX_WHOLE) continue;
@@ -112,8 +122,36 @@ static double cost_inside(const MxMesh *mesh, const Choice *c) {
     return lower_cost(c->machine, (MxCommCost){.calls = 1, .bytes = (ranks - 1) * bytes});
 }
 
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Rounds in which the rank that sends to the most others does. */
+static int64_t count_rounds(const MxMesh *mesh, const Choice *c) {
+    int64_t ranks = lower_parts(mesh, c->cut[c->factors.ring]), reach = c->factors.ring_reach;
+    int64_t part = size_of(c, c->factors.ring) / ranks;
+    return c->is_swapped || !reach ? ranks - 1 : least(ranks - 1, (reach + part - 2) / part);
+}
+
+/* What goes around, an array an exchange. */
+static double cost_around(const MxMesh *mesh, const Choice *c) {
+    MxCommCost round = {0};
+    if (!c->is_ring) return 0;
+    for (int i = 0; i < c->factors.n_in + c->factors.n_out; i++) {
+        bool is_in = i < c->factors.n_in;
+        int k = is_in ? i : i - c->factors.n_in;
+        if (!((is_in ? c->factors.ring_in : c->factors.ring_out) >> k & 1)) continue;
+        const Candidate *array = is_in ? &c->in[k] : &c->out[k];
+        MxSharding s = is_in ? lower_in_sharding(c, k) : lower_out_sharding(c, k);
+        int64_t parts = lower_parts(mesh, lower_used(s, array->type.shape.rank));
+        round.calls++;
+        round.bytes += (int64_t)bytes_of(array->type) / parts;
+    }
+    return lower_cost(c->machine, round) * (double)count_rounds(mesh, c);
+}
+
 static double cost_as_is(const MxMesh *mesh, const Choice *c) {
-    double cost = cost_inside(mesh, c), touched = 0;
+    double cost = cost_inside(mesh, c) + cost_around(mesh, c), touched = 0;
     uint32_t used = c->partial;
     for (int i = 0; i < c->factors.n_in; i++) {
         cost += cost_in(mesh, c, i);
@@ -135,15 +173,28 @@ static bool can_swap(const MxMesh *mesh, const Choice *c) {
            size_of(c, k) / lower_parts(mesh, c->cut[k]) % 2 == 0;
 }
 
-/* With halves swapped, if that is cheaper. */
+static bool can_ring(const Choice *c) {
+    return c->machine->has_rings && c->factors.ring != MX_WHOLE && c->cut[c->factors.ring];
+}
+
+/* With halves swapped, or around a ring, or both, if that is cheaper by more than sums are off. */
 static double cost_of(const MxMesh *mesh, Choice *c) {
-    c->is_swapped = false;
-    double as_is = cost_as_is(mesh, c);
-    if (!can_swap(mesh, c)) return as_is;
-    c->is_swapped = true;
-    double swapped = cost_as_is(mesh, c);
-    c->is_swapped = swapped < as_is;
-    return c->is_swapped ? swapped : as_is;
+    const double less = 1 - 1e-9;
+    bool can[] = {can_swap(mesh, c), can_ring(c)}, best[2] = {false, false};
+    double lowest = INFINITY;
+    for (int swaps = 0; swaps <= can[0]; swaps++)
+        for (int rings = can[1] && c->rings; rings <= can[1]; rings++) {
+            c->is_swapped = swaps;
+            c->is_ring = rings;
+            double cost = cost_as_is(mesh, c);
+            if (cost >= lowest * less) continue;
+            lowest = cost;
+            best[0] = swaps;
+            best[1] = rings;
+        }
+    c->is_swapped = best[0];
+    c->is_ring = best[1];
+    return lowest;
 }
 
 /* Puts one mesh axis on the factor where it costs least; whether anything changed. */

@@ -4,6 +4,8 @@
  *    one of its kind starts; an all_reduce, which makes two exchanges, a phase at a time;
  *  - what is gathered from variables (weights, cast or not) starts when the gather before it is
  *    finished: while a product works with one weight, the next is fetched;
+ *  - what goes around a ring is finished where it is needed: whoever made the ring started it a
+ * round before;
  *  - what another stage of a pipeline sends is awaited from when the one before has come.
  * Nodes are moved for that, but none past another that it depends on, and on all ranks alike. */
 #include "order.h"
@@ -94,7 +96,12 @@ static void finish_late(Pass *p) {
     for (int n = 0; n < p->graph->n_nodes; n++) {
         if (phases_of(p, n) == 1 || p->early[n][0] || is_fixed(&p->graph->nodes[n])) continue;
         need[n] = first_need(p, n);
-        if (need[n] > n + 1) waiting[n_waiting++] = n;
+        if (p->graph->nodes[n].op->collective == MX_RING_SHIFT) {
+            p->early[n][0] = (Time)n * NODE;
+            p->time[n] = (Time)need[n] * NODE - 1;
+        } else if (need[n] > n + 1) {
+            waiting[n_waiting++] = n;
+        }
     }
     for (int i = 0; i < n_waiting; i++) {
         int n = waiting[i], phases = phases_of(p, n);

@@ -88,7 +88,8 @@ static void find_factors(const Partitioner *p, const MxNode *node, int n_in, MxT
                      .n_out = node->n_out,
                      .attr = node->attr,
                      .joined = MX_WHOLE,
-                     .swapped = MX_WHOLE};
+                     .swapped = MX_WHOLE,
+                     .ring = MX_WHOLE};
     MX_ASSERT(n_in <= MX_MAX_CUT_IN);
     for (int i = 0; i < n_in; i++) types[i] = type_of(p, node->in[i]);
     for (int i = 0; i < node->n_out; i++) types[n_in + i] = type_of(p, node->out[i]);
@@ -274,7 +275,10 @@ static bool is_move(const Partitioner *p, const MxNode *node) {
 
 static void divide(Partitioner *p, const MxNode *node) {
     MxType types[MOST_TYPES];
-    Choice c = {.machine = p->p->machine, .apart = p->p->apart, .balances = p->p->balances};
+    Choice c = {.machine = p->p->machine,
+                .apart = p->p->apart,
+                .balances = p->p->balances,
+                .rings = p->p->rings};
     if (is_move(p, node)) {
         const Form *own = own_form(p, node->in[0]);
         settle(p, node, 0, own->value, own->at);
@@ -288,8 +292,16 @@ static void divide(Partitioner *p, const MxNode *node) {
     for (int i = 0; i < node->n_in; i++)
         in[i] = brought_to(p, node->in[i], lower_in_sharding(&c, i), node);
     const void *attr = lower_localized(p->t.graph->arena, p->p->mesh, p->p->rank, node, &c);
-    MxValue out = mx_trace_node(&p->t, node->op, in, node->n_in, attr);
-    for (int i = 0; i < node->n_out; i++) settle(p, node, i, out + i, lower_out_sharding(&c, i));
+    MxValue out[MX_MAX_OUT];
+    if (c.is_ring) {
+        MxGroup ring =
+            mx_lower_group(p->t.graph->arena, p->p->mesh, p->p->rank, c.cut[c.factors.ring]);
+        node->op->ring(&p->t, &ring, in, node->n_in, attr, out);
+    } else {
+        MxValue first = mx_trace_node(&p->t, node->op, in, node->n_in, attr);
+        for (int i = 0; i < node->n_out; i++) out[i] = first + i;
+    }
+    for (int i = 0; i < node->n_out; i++) settle(p, node, i, out[i], lower_out_sharding(&c, i));
 }
 
 /* Which of an input's dims may stay cut in an op that adds up its inputs one by one. */

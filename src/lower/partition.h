@@ -72,14 +72,15 @@ typedef struct Choice {
     Candidate in[MX_MAX_CUT_IN], out[MX_MAX_OUT];
     uint32_t cut[MX_MAX_FACTORS]; /* the answer: mesh axes of each factor */
     bool is_swapped;              /* ranks swap halves along factors.swapped */
+    bool is_ring;                 /* factors.ring_in go around */
     uint32_t partial;             /* kept from the inputs */
-    bool balances;                /* see MxPartition */
+    bool balances, rings;         /* see MxPartition */
     double flops;                 /* of the whole node */
     uint32_t apart;               /* see MxPartition */
 } Choice;
 
-/* lower_choose — fills cut, is_swapped and partial: what moves the fewest bytes and leaves little
- * to be computed twice, or waited for. Every rank answers alike. */
+/* lower_choose — fills cut, is_swapped, is_ring and partial: what moves the fewest bytes and leaves
+ * little to be computed twice, or waited for. Every rank answers alike. */
 void lower_choose(const MxMesh *mesh, Choice *choice);
 /* lower_in_sharding, lower_out_sharding — what the answer asks of an input and makes of an output.
  */

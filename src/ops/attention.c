@@ -32,7 +32,7 @@ MxValue mx_attention_chosen(MxTrace *t, const MxValue qkv[3], MxValue segments, 
 /* Inputs are queries, keys, values, segments, the sinks, the blocks or what was chosen if there is
  * any of it, and, of the gradient, the last three. */
 enum { Q, K, V, SEGMENTS, SINKS, BLOCKS = SINKS, CHOSEN = SINKS, BEFORE_SINKS = SINKS };
-enum { O, LOG_SUMS, DO, OF_GRADIENT };
+enum { O, LOG_SUMS, DO, OF_GRADIENT = OPS_OF_GRADIENT };
 
 static bool has_sinks(int n_in, const void *attr, int more) {
     const MxAttentionAttr *a = attr;
@@ -48,7 +48,7 @@ static bool check_blocks(MxInfer *infer, int more) {
 
 static bool check_chosen(MxInfer *infer, int more) {
     bool is_there = infer->n_in > BEFORE_SINKS + more;
-    return (is_there && ops_is_chosen(infer, CHOSEN, Q, K)) ||
+    return (is_there && ops_is_chosen(infer, CHOSEN, Q, infer->in[SEGMENTS].shape.dim[1])) ||
            mx_infer_fail(infer, "chosen must be int32 [B, T, keys / 32]");
 }
 
@@ -69,6 +69,12 @@ bool ops_is_in_time(const MxAttentionAttr *attr, int64_t queries, int64_t keys) 
            attr->second_query + queries / 2 <= keys;
 }
 
+/* Whether as many keys can be all, or a part, of those of so many tokens. */
+static bool are_keys(const MxAttentionAttr *attr, int64_t keys, int64_t tokens) {
+    if (!attr->has_key_part) return keys == tokens;
+    return keys > 0 && attr->first_key % keys == 0 && attr->first_key + keys <= tokens;
+}
+
 /* `more` inputs follow. */
 static bool check(MxInfer *infer, int more) {
     const MxAttentionAttr *attr = infer->attr;
@@ -81,12 +87,13 @@ static bool check(MxInfer *infer, int more) {
         return mx_infer_fail(infer, "q, k and v must be [B, T, heads, H] of one dtype");
     if (memcmp(k.dim, v.dim, 3 * sizeof *k.dim))
         return mx_infer_fail(infer, "v must be k's shape but for its own width");
-    bool same_time = ops_is_in_time(attr, q.dim[1], k.dim[1]);
+    int64_t tokens = attr->has_key_part ? s.dim[1] : k.dim[1];
+    bool same_time = ops_is_in_time(attr, q.dim[1], tokens);
     if (q.dim[0] != k.dim[0] || !same_time || q.dim[3] != k.dim[3] || k.dim[2] < 1 ||
         q.dim[2] % k.dim[2])
         return mx_infer_fail(infer,
                              "k and v must be q's shape but for fewer heads that divide q's");
-    if (s.dim[0] != k.dim[0] || s.dim[1] != k.dim[1])
+    if (s.dim[0] != k.dim[0] || !are_keys(attr, k.dim[1], s.dim[1]))
         return mx_infer_fail(infer, "segments must be [B, T]");
     return check_sinks(infer, q.dim[2], more);
 }
@@ -123,6 +130,22 @@ static void attention_vjp(const MxVjp *v) {
     if (has_sinks(n, v->attr, 0) && dq >= 0) v->dx[SINKS] = dq + SEGMENTS;
 }
 
+MxKeyRange mx_masked_keys(const MxAttentionAttr *attr, int64_t tokens, int64_t query) {
+    int64_t window = attr->window, block = window > 0 ? query / window * window : 0;
+    switch (attr->mask) {
+    case MX_MASK_SLIDING:
+        return (MxKeyRange){query >= window ? query - window + 1 : 0, query};
+    case MX_MASK_CHUNK:
+        return (MxKeyRange){block, query};
+    case MX_MASK_FULL:
+        return (MxKeyRange){0, tokens - 1};
+    case MX_MASK_BLOCKS:
+        return (MxKeyRange){0, (block + window < tokens ? block + window : tokens) - 1};
+    default:
+        return (MxKeyRange){0, query};
+    }
+}
+
 double ops_keys_seen(double length, const MxAttentionAttr *attr) {
     double window = (double)attr->window;
     switch (attr->mask) {
@@ -139,11 +162,15 @@ double ops_keys_seen(double length, const MxAttentionAttr *attr) {
     }
 }
 
-/* So many products over the width of keys, and over that of values. */
+/* So many products over the width of keys, and over that of values. Of a part of the keys a query
+ * sees its share, on average over all parts. */
 static double products(const MxType *in, const MxAttentionAttr *attr, int of_keys, int of_values) {
     MxShape q = in[Q].shape, k = in[K].shape, v = in[V].shape;
     double widths = (double)(of_keys * k.dim[3] + of_values * v.dim[3]);
-    double pairs = (double)(q.dim[0] * q.dim[1] * q.dim[2]) * ops_keys_seen((double)k.dim[1], attr);
+    double keys = (double)k.dim[1];
+    double tokens = attr->has_key_part ? (double)in[SEGMENTS].shape.dim[1] : keys;
+    double seen = ops_keys_seen(tokens, attr) * (keys / tokens);
+    double pairs = (double)(q.dim[0] * q.dim[1] * q.dim[2]) * seen;
     return 2 * pairs * widths;
 }
 
@@ -169,11 +196,12 @@ void ops_print_attention(MxText *text, const void *attr) {
     if (a->softcap > 0) mx_text_add(text, " softcap %.9g", a->softcap);
     if (a->is_part) mx_text_add(text, " from query %lld", (long long)a->first_query);
     if (a->is_swapped) mx_text_add(text, " and %lld", (long long)a->second_query);
+    if (a->has_key_part) mx_text_add(text, " keys from %lld", (long long)a->first_key);
     if (a->value_width) mx_text_add(text, " values %lld", (long long)a->value_width);
 }
 
-/* Sequences, heads (of queries together with those of their keys) and queries can be cut. Keys are
- * there whole: every query may look at all of them. */
+/* Sequences, heads (of queries together with those of their keys) and queries can be cut. Every
+ * query may look at all keys: they are there whole, or go around. */
 enum { CUT_B, CUT_T, CUT_N, CUT_FACTORS };
 static const int query_cut[] = {CUT_B, CUT_T, CUT_N}, key_cut[] = {CUT_B, MX_WHOLE, CUT_N};
 static const int row_cut[] = {CUT_B, CUT_N, CUT_T};
@@ -193,6 +221,10 @@ static void cut_operands(MxFactors *f, int more) {
     memcpy(f->in_dim[Q], query_cut, sizeof query_cut);
     memcpy(f->in_dim[K], key_cut, sizeof key_cut);
     memcpy(f->in_dim[V], key_cut, sizeof key_cut);
+    f->ring = CUT_T;
+    f->ring_dim = 1;
+    f->ring_in = 1u << K | 1u << V;
+    f->ring_reach = ((const MxAttentionAttr *)f->attr)->block_size ? 0 : (int64_t)f->ramp;
     f->in_dim[SEGMENTS][0] = CUT_B;
     if (f->n_in == BEFORE_SINKS + more) return;
     f->in_dim[SINKS][0] = has_sinks(f->n_in, f->attr, more) ? CUT_N : CUT_B;
@@ -225,6 +257,7 @@ const MxOp op_attention = {
     .vjp = attention_vjp,
     .partition = attention_cut,
     .localize = attention_localize,
+    .ring = ops_ring_attention,
     .flops = attention_flops,
     .print = ops_print_attention,
     .doc = "softmax(mask(scale q k), sinks) v; log-sums; largest scores",
@@ -258,6 +291,7 @@ static void attention_grad_cut(MxFactors *f) {
     memcpy(f->out_dim[Q], query_cut, sizeof query_cut);
     memcpy(f->out_dim[K], key_cut, sizeof key_cut);
     memcpy(f->out_dim[V], key_cut, sizeof key_cut);
+    f->ring_out = 1u << K | 1u << V;
     if (has_sinks(n, f->attr, 0)) f->out_dim[SEGMENTS][0] = CUT_N;
 }
 
@@ -269,6 +303,7 @@ const MxOp op_attention_grad = {
     .infer = attention_grad_infer,
     .partition = attention_grad_cut,
     .localize = attention_localize,
+    .ring = ops_ring_attention_grad,
     .flops = attention_grad_flops,
     .print = ops_print_attention,
     .doc = "dq, dk, dv (and dsinks) from q, k, v, segments (and sinks), o, log-sums, do",

@@ -67,7 +67,7 @@ static bool check_more(MxInfer *infer) {
     const MxAttentionAttr *attr = infer->attr;
     bool is_there = infer->n_in > SINKS;
     if (attr->is_chosen)
-        return (is_there && ops_is_chosen(infer, CHOSEN, Q, K)) ||
+        return (is_there && ops_is_chosen(infer, CHOSEN, Q, infer->in[K].shape.dim[1])) ||
                mx_infer_fail(infer, "chosen must be int32 [B, T, slots / 32]");
     if (attr->block_size)
         return (is_there && ops_is(infer, BLOCKS, MX_I32, 2) &&

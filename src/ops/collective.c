@@ -69,6 +69,20 @@ static const MxGroup *swap_exchange(const MxMachine *machine, const MxNode *node
                                                           : exchange(machine, node, in, cost);
 }
 
+/* To whom, if to anybody: others may have no use for it. */
+static const MxGroup *shift_exchange(const MxMachine *machine, const MxNode *node, const MxType *in,
+                                     MxCommCost *cost) {
+    bool sends = ((const MxCollectiveAttr *)node->attr)->sends;
+    return sends ? exchange(machine, node, in, cost) : NULL;
+}
+
+static bool shift_infer(MxInfer *infer) {
+    const MxCollectiveAttr *attr = infer->attr;
+    infer->out[0] = infer->in[0];
+    return (attr->places < attr->group.size && -attr->places < attr->group.size) ||
+           mx_infer_fail(infer, "%d places in a ring of %d", attr->places, attr->group.size);
+}
+
 static void joined_print(MxText *text, const void *attr) {
     const MxCollectiveAttr *a = attr;
     mx_text_add(text, "dim %d %s", a->joined, a->group.axes);
@@ -82,6 +96,12 @@ static void cut_print(MxText *text, const void *attr) {
 static void both_print(MxText *text, const void *attr) {
     const MxCollectiveAttr *a = attr;
     mx_text_add(text, "dim %d for %d %s", a->joined, a->cut, a->group.axes);
+}
+
+static void shift_print(MxText *text, const void *attr) {
+    const MxCollectiveAttr *a = attr;
+    mx_text_add(text, "by %d %s%s%s", a->places, a->group.axes, a->sends ? " sends" : "",
+                a->receives ? " receives" : "");
 }
 
 static void sum_print(MxText *text, const void *attr) {
@@ -143,6 +163,17 @@ const MxOp op_swap_halves = {
     .exchange = swap_exchange,
     .print = cut_print,
     .doc = "along a dim the first half, and the second half of the rank as far from the other end",
+};
+
+const MxOp op_ring_shift = {
+    .name = "ring_shift",
+    .arity = 1,
+    .collective = MX_RING_SHIFT,
+    .attr_bytes = sizeof(MxCollectiveAttr),
+    .infer = shift_infer,
+    .exchange = shift_exchange,
+    .print = shift_print,
+    .doc = "the array of the rank so many places before, or zeros",
 };
 
 const MxOp op_take_part = {

@@ -11,10 +11,10 @@ int64_t ops_words_of(int64_t keys) {
     return (keys + 31) / 32;
 }
 
-bool ops_is_chosen(const MxInfer *infer, int i, int queries, int keys) {
-    MxShape q = infer->in[queries].shape, k = infer->in[keys].shape;
+bool ops_is_chosen(const MxInfer *infer, int i, int queries, int64_t keys) {
+    MxShape q = infer->in[queries].shape;
     return infer->in[i].dtype == MX_I32 &&
-           mx_shape_equal(infer->in[i].shape, MX_SHAPE(q.dim[0], q.dim[1], ops_words_of(k.dim[1])));
+           mx_shape_equal(infer->in[i].shape, MX_SHAPE(q.dim[0], q.dim[1], ops_words_of(keys)));
 }
 
 /* Queries from first_query on, or all, of the sequences of tokens [B, T, ..]. */
@@ -179,7 +179,8 @@ static bool check_loss(MxInfer *infer, int more) {
     if (!is_alike || !fits(q, k, a->is_part, a->first_query) || q.dim[3] != k.dim[3] ||
         k.dim[2] < 1 || q.dim[2] % k.dim[2])
         return mx_infer_fail(infer, "q and k must be those of attention over the same tokens");
-    return infer->n_in == CHOSEN + more || ops_is_chosen(infer, CHOSEN, INDEX_Q, INDEX_K) ||
+    return infer->n_in == CHOSEN + more ||
+           ops_is_chosen(infer, CHOSEN, INDEX_Q, infer->in[INDEX_K].shape.dim[1]) ||
            mx_infer_fail(infer, "chosen must be int32 [B, T, keys / 32]");
 }
 

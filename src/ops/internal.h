@@ -22,12 +22,19 @@ double ops_dot_flops(const MxType *in, const MxType *out, const void *attr);
 void ops_print_dot(MxText *text, const void *attr);
 /* ops_words_of — i32 words that hold a bit for each key or row. */
 int64_t ops_words_of(int64_t keys);
-/* ops_is_chosen — whether input i is what was chosen of keys [B, S, ..] for queries [B, T, ..]. */
-bool ops_is_chosen(const MxInfer *infer, int i, int queries, int keys);
+/* ops_is_chosen — whether input i is what was chosen of so many keys for queries [B, T, ..]. */
+bool ops_is_chosen(const MxInfer *infer, int i, int queries, int64_t keys);
 /* ops_is_in_time — whether so many queries are among the tokens of as many keys. ops_keys_seen —
  * keys that an average query of so many tokens sees, segments aside. */
 bool ops_is_in_time(const MxAttentionAttr *attr, int64_t queries, int64_t keys);
 double ops_keys_seen(double length, const MxAttentionAttr *attr);
+/* ops_ring_attention, ops_ring_attention_grad — MxOp.ring of attention and of its gradient, which
+ * has so many more inputs. */
+enum { OPS_OF_GRADIENT = 3 };
+void ops_ring_attention(MxTrace *t, const MxGroup *group, const MxValue *in, int n_in,
+                        const void *attr, MxValue *out);
+void ops_ring_attention_grad(MxTrace *t, const MxGroup *group, const MxValue *in, int n_in,
+                             const void *attr, MxValue *out);
 /* ops_is_place — checks that inputs i and i + 1 are the positions of a piece [B, T] and its
  * sequences [B]. */
 bool ops_is_place(MxInfer *infer, int i, int64_t B, int64_t T);

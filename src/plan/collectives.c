@@ -45,9 +45,13 @@ const MxGroup *plan_exchange(const MxMachine *machine, const MxGraph *graph, con
     return node->op->exchange(machine, node, in, cost);
 }
 
-/* To all others, or to the opposite one, which the middle rank of an odd group has not. */
+/* To all others; or to one: the opposite one, which the middle rank of an odd group has not, or the
+ * one so many places behind. */
 bool plan_sends_to(const MxNode *node, const MxGroup *group, int member) {
-    bool swaps = node->op->collective == MX_SWAP_HALVES;
+    const MxCollective kind = node->op->collective;
+    int places = kind == MX_RING_SHIFT ? ((const MxCollectiveAttr *)node->attr)->places : 0;
+    if (places) return member == (group->index + places + group->size) % group->size;
+    bool swaps = kind == MX_SWAP_HALVES;
     return member != group->index && (!swaps || member == group->size - 1 - group->index);
 }
 

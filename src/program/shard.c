@@ -207,14 +207,19 @@ static bool check_axes(const MxTrainState *s, MxError *err) {
 /* ---- entries */
 
 bool program_divide(MxTrainState *s, MxError *err) {
-    MxPartition partition = {.machine = s->device->backend->machine,
+    const MxMachine *machine = s->device->backend->machine;
+    MxPartition partition = {.machine = machine,
                              .mesh = &s->mesh.mesh,
                              .rules = &s->mesh.rules,
                              .rank = s->rank,
                              .vars = &s->local,
                              .var = s->sharding,
                              .regathers = !strcmp(s->config->remat, "none"),
-                             .balances = s->config->context_parallel_load_balance};
+                             .balances = s->config->context_parallel_load_balance,
+                             .rings = !strcmp(s->config->context_parallel_strategy, "ring")};
+    if (s->mesh.mesh.n_ranks > 1 && partition.rings && !machine->has_rings)
+        return mx_config_fail(err, s->config, MX_KEY_context_parallel_strategy,
+                              "ring is not available yet on %s", s->device->backend->name);
     for (int i = 0; s->mesh.mesh.n_ranks > 1 && i < s->n_entries; i++) {
         partition.apart = program_apart(s, s->entry[i]);
         if (!mx_partition(&partition, s->entries[i], &s->entries[i], err)) return false;

@@ -36,7 +36,7 @@ static void attend(const Reference *r, int64_t b, int64_t n, int64_t t) {
     const MxAttentionAttr *attr = r->attr;
     MxShape q = r->in_type[0].shape, k = r->in_type[1].shape;
     int64_t T = q.dim[1], S = k.dim[1], H = q.dim[3], head = n / (q.dim[2] / k.dim[2]);
-    int64_t W = r->in_type[2].shape.dim[3];
+    int64_t W = r->in_type[2].shape.dim[3], tokens = r->in_type[3].shape.dim[1];
     bool is_first = !attr->is_swapped || t < T / 2;
     int64_t own = is_first ? attr->first_query + t : attr->second_query + t - T / 2; /* its token */
     const double *query = r->in[0] + ((b * T + t) * q.dim[2] + n) * H;
@@ -44,14 +44,15 @@ static void attend(const Reference *r, int64_t b, int64_t n, int64_t t) {
     bool has_sink = r->n_in > op_attention.arity && !attr->block_size && !attr->is_chosen;
     double top = -INFINITY, sum = has_sink ? exp(r->in[4][n]) : 0;
     for (int64_t h = 0; h < W; h++) out[h] = 0;
-    for (int64_t s = 0; s < S; s++) {
+    for (int64_t row = 0; row < S; row++) {
+        int64_t s = attr->first_key + row;
         bool is_seen =
             sees(attr, own, s) ||
-            (attr->block_size && is_one_block(r->in[4] + b * S, attr->block_size, own, s));
-        if (attr->is_chosen && !is_bit(r->in[4] + (b * T + t) * ((S + 31) / 32), s)) continue;
-        if (!is_seen || r->in[3][b * S + s] != r->in[3][b * S + own]) continue;
-        const double *key = r->in[1] + ((b * S + s) * k.dim[2] + head) * H;
-        const double *value = r->in[2] + ((b * S + s) * k.dim[2] + head) * W;
+            (attr->block_size && is_one_block(r->in[4] + b * tokens, attr->block_size, own, s));
+        if (attr->is_chosen && !is_bit(r->in[4] + (b * T + t) * ((tokens + 31) / 32), s)) continue;
+        if (!is_seen || r->in[3][b * tokens + s] != r->in[3][b * tokens + own]) continue;
+        const double *key = r->in[1] + ((b * S + row) * k.dim[2] + head) * H;
+        const double *value = r->in[2] + ((b * S + row) * k.dim[2] + head) * W;
         double score = 0;
         for (int64_t h = 0; h < H; h++) score += query[h] * key[h];
         score *= attr->scale;
@@ -61,7 +62,7 @@ static void attend(const Reference *r, int64_t b, int64_t n, int64_t t) {
         sum += p;
         for (int64_t h = 0; h < W; h++) out[h] += p * value[h];
     }
-    for (int64_t h = 0; h < W; h++) out[h] /= sum;
+    for (int64_t h = 0; h < W && sum > 0; h++) out[h] /= sum;
     r->out[1][(b * q.dim[2] + n) * T + t] = log(sum);
     r->out[2][(b * q.dim[2] + n) * T + t] = top;
 }
@@ -71,6 +72,20 @@ static void ref_attention(const Reference *r) {
     for (int64_t b = 0; b < q.dim[0]; b++)
         for (int64_t n = 0; n < q.dim[2]; n++)
             for (int64_t t = 0; t < q.dim[1]; t++) attend(r, b, n, t);
+}
+
+static void ref_join_attention(const Reference *r) {
+    MxShape o = r->in_type[0].shape;
+    for (int64_t i = 0; i < mx_shape_count(o); i++) {
+        int64_t n = i / o.dim[3] % o.dim[2], t = i / (o.dim[3] * o.dim[2]) % o.dim[1];
+        int64_t b = i / (o.dim[3] * o.dim[2] * o.dim[1]);
+        int64_t row = (b * o.dim[2] + n) * o.dim[1] + t;
+        double most = fmax(r->in[1][row], r->in[4][row]);
+        double one = exp(r->in[1][row] - most), other = exp(r->in[4][row] - most);
+        r->out[0][i] = (one * r->in[0][i] + other * r->in[3][i]) / (one + other);
+        r->out[1][row] = most + log(one + other);
+        r->out[2][row] = fmax(r->in[2][row], r->in[5][row]);
+    }
 }
 
 // clang-format off
@@ -125,6 +140,11 @@ const OpTest test_attention = {
         {"images, blocks, sliding", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 20, .block_size = 1), "x1,401,2,8 x1,401,2,8 x1,401,2,8 i1,401:segments300 i1,401:segments90", NULL, 0},
         {"images, blocks, causal", ATTR(MxAttentionAttr, .scale = 0.37, .block_size = 1), "x2,300,2,16 x2,300,1,16 x2,300,1,16 i2,300:segments1000 i2,300:segments90", NULL, 0},
         {"images, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 5, .block_size = 1), "x2,4,4,5 x2,16,2,5 x2,16,2,5 i2,16:segments9 i2,16:segments4", NULL, 0},
+        {"earlier keys", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 10, .has_key_part = true, .first_key = 5), "x2,6,4,5 x2,5,2,5 x2,5,2,3 i2,20:value1", NULL, 0},
+        {"own keys, halves", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 5, .is_swapped = true, .second_query = 15, .has_key_part = true, .first_key = 5), "x2,10,4,5 x2,5,2,5 x2,5,2,5 i2,20:value1", NULL, 0},
+        {"later keys, masked blocks", ATTR(MxAttentionAttr, .scale = 0.37, .softcap = 2, .mask = MX_MASK_BLOCKS, .window = 12, .is_part = true, .has_key_part = true, .first_key = 8), "x1,6,4,5 x1,4,2,5 x1,4,2,5 i1,16:value1", NULL, 0},
+        {"blocks, earlier keys, sinks", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 310, .has_key_part = true, .first_key = 155), "x2,150,4,8 x2,155,2,8 x2,155,2,8 i2,465:value1 f4:normal2", NULL, 0},
+        {"blocks, sliding, keys of spans", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 500, .is_part = true, .first_query = 600, .has_key_part = true, .first_key = 300), "x1,180,2,8 x1,300,1,8 x1,300,1,8 i1,900:value1", NULL, 0},
         {"images of ranks", ATTR(MxAttentionAttr, .scale = 0.5, .block_size = 1), "f8,16,8,4 f8,16,8,4 f8,16,8,4 i8,16:segments9 i8,16:ids2", NULL, CASE_RANKS},
         {"chosen", ATTR(MxAttentionAttr, .scale = 0.37, .is_chosen = true), "x2,13,4,5 x2,13,2,5 x2,13,2,3 i2,13:segments9 i2,13,1:bits", NULL, 0},
         {"chosen, blocks", ATTR(MxAttentionAttr, .scale = 0.37, .is_chosen = true), "x1,300,2,16 x1,300,2,16 x1,300,2,24 i1,300:segments170 i1,300,10:bits", NULL, 0},
@@ -164,9 +184,27 @@ const OpTest test_attention = {
         {ATTR(MxAttentionAttr, .is_part = true, .is_swapped = true, .second_query = 1), "f2,3,4,6 f2,5,2,6 f2,5,2,6 i2,5", "k and v must be q's shape"},
         {ATTR(MxAttentionAttr, .is_part = true, .is_swapped = true, .second_query = 4), "f2,4,4,6 f2,5,2,6 f2,5,2,6 i2,5", "k and v must be q's shape"},
         {ATTR(MxAttentionAttr, .is_part = true, .first_query = 4, .is_swapped = true), "f2,4,4,6 f2,5,2,6 f2,5,2,6 i2,5", "k and v must be q's shape"},
-        {ATTR(MxAttentionAttr, .is_part = true, .first_query = 2), "f2,3,4,6 f2,5,2,6 f2,5,2,6 i2,3", "segments must be [B, T]"}),
+        {ATTR(MxAttentionAttr, .is_part = true, .first_query = 2), "f2,3,4,6 f2,5,2,6 f2,5,2,6 i2,3", "segments must be [B, T]"},
+        {ATTR(MxAttentionAttr, .is_part = true), "f2,3,4,6 f2,3,2,6 f2,3,2,6 i2,6", "segments must be [B, T]"},
+        {ATTR(MxAttentionAttr, .is_part = true, .has_key_part = true, .first_key = 2), "f2,3,4,6 f2,3,2,6 f2,3,2,6 i2,6", "segments must be [B, T]"},
+        {ATTR(MxAttentionAttr, .is_part = true, .has_key_part = true, .first_key = 6), "f2,3,4,6 f2,3,2,6 f2,3,2,6 i2,6", "segments must be [B, T]"},
+        {ATTR(MxAttentionAttr, .is_part = true, .first_query = 4, .has_key_part = true), "f2,3,4,6 f2,3,2,6 f2,3,2,6 i2,6", "k and v must be q's shape"}),
     .reference = ref_attention,
     .flows = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 4,
+};
+
+const OpTest test_join_attention = {
+    CASES(
+        {"halves", ATTR(MxCastAttr, .dtype = MX_F32), "x2,5,3,7 f2,3,5 f2,3,5 x2,5,3,7 f2,3,5 f2,3,5", NULL, 0},
+        {"far apart", ATTR(MxCastAttr, .dtype = MX_F32), "x2,5,3,40 f2,3,5:normal90 f2,3,5 x2,5,3,40 f2,3,5:normal90 f2,3,5", NULL, CASE_NO_SLOPE},
+        {"wide", ATTR(MxCastAttr, .dtype = MX_BF16), "b1,9,2,1500 f1,2,9 f1,2,9 f1,9,2,1500 f1,2,9 f1,2,9", NULL, 0},
+        {NULL, ATTR(MxCastAttr, .dtype = MX_BF16), "f2,5,4,6 f2,4,5 f2,4,5 b2,5,4,6 f2,4,5 f2,4,5", "b2,5,4,6 f2,4,5 f2,4,5", CASE_TYPES}),
+    WRONG(
+        {ATTR(MxCastAttr, .dtype = MX_F32), "f2,5,4,6 f2,4,5 f2,4,5 f2,5,4,5 f2,4,5 f2,4,5", "both results must be [B, T, N, W]"},
+        {ATTR(MxCastAttr, .dtype = MX_F32), "f5,4,6 f2,4,5 f2,4,5 f5,4,6 f2,4,5 f2,4,5", "both results must be [B, T, N, W]"},
+        {ATTR(MxCastAttr, .dtype = MX_F32), "f2,5,4,6 f2,4,5 f2,4,5 f2,5,4,6 f2,5,4 f2,4,5", "input 4 must be float32 [B, N, T]"},
+        {ATTR(MxCastAttr, .dtype = MX_F32), "f2,5,4,6 f2,4,5 b2,4,5 f2,5,4,6 f2,4,5 f2,4,5", "input 2 must be float32 [B, N, T]"}),
+    .reference = ref_join_attention,
 };
 
 const OpTest test_attention_grad = {

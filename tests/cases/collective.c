@@ -90,6 +90,16 @@ const OpTest test_swap_halves = {
     .reference = ref_copy,
 };
 
+const OpTest test_ring_shift = {
+    CASES(
+        {"alone", ATTR(MxCollectiveAttr, .group = {.axes = "data", .size = 1}), "x3,5,71", NULL, 0},
+        {NULL, ATTR(MxCollectiveAttr, .group = {.axes = "context", .size = 3}, .places = -2), "b2,7", "b2,7", CASE_TYPES}),
+    WRONG(
+        {ATTR(MxCollectiveAttr, .group = {.axes = "context", .size = 3}, .places = 3), "f2,7", "3 places in a ring of 3"},
+        {ATTR(MxCollectiveAttr, .group = {.axes = "context", .size = 3}, .places = -3), "f2,7", "-3 places in a ring of 3"}),
+    .reference = ref_copy,
+};
+
 const OpTest test_take_part = {
     CASES(
         {"alone", ATTR(MxCollectiveAttr, .group = {.axes = "data", .size = 1}, .cut = 1), "x3,5,71", NULL, 0},

@@ -70,12 +70,12 @@ END_TEST
 
 /* What a step sends by one op, as planned, of rows that all ranks share: there are no other rows to
  * cut. */
-static MxCommCount sent_of_rows(MxArena *arena, const char *axis, const char *heads_of_keys,
-                                const char *balance, const char *op) {
+static MxCommCount sent_of_rows(MxArena *arena, const char *axis, const char *const set[3],
+                                const char *op) {
     RankMesh mesh = {{0}};
     for (int i = 0; i < MX_MESH_DEFAULT_COUNT; i++)
         mesh.size[i] = strcmp(mx_mesh_default_axes[i], axis) ? 1 : mx_comm_size(comm);
-    Variant v = {.set = {heads_of_keys, balance, "gradient_accumulation_steps=16"},
+    Variant v = {.set = {"gradient_accumulation_steps=16", set[0], set[1], set[2]},
                  .length = 512,
                  .parts = 16};
     PlanTraffic traffic = small_plan(arena, small_config(arena, &v, &mesh)).traffic;
@@ -98,20 +98,42 @@ START_TEST(long_rows_are_shared_evenly) {
         BY_HEADS = 9
     }; /* queries, keys, values, their gradients; the result there and back, and
           its gradient. The embedding moves a little too */
-    const char *one = "base_num_kv_heads=1", *on = "context_parallel_load_balance=true";
-    const char *many = "base_num_kv_heads=8", *off = "context_parallel_load_balance=false";
+    const char *const one[] = {"base_num_kv_heads=1", NULL, NULL};
+    const char *const unbalanced[] = {one[0], "context_parallel_load_balance=false", NULL};
+    const char *const many[] = {"base_num_kv_heads=8", NULL, NULL};
     const uint64_t n = (uint64_t)mx_comm_size(comm);
     if (mx_comm_rank(comm) || n < 2 || small_rows() % MICROS) return;
     MxArena arena = {.name = "rows"};
     for (int i = 0; i < 2; i++) {
-        MxCommCount by_heads = sent_of_rows(&arena, axes[i], many, on, "all_to_all");
+        MxCommCount by_heads = sent_of_rows(&arena, axes[i], many, "all_to_all");
         uint64_t each = LAYERS * MICROS * (n - 1) * (ROW_BYTES / n / n); /* of one moved array */
-        ck_assert(sent_of_rows(&arena, axes[i], one, on, "swap_halves").calls >=
+        ck_assert(sent_of_rows(&arena, axes[i], one, "swap_halves").calls >=
                   LAYERS * MICROS * SWAPPED);
-        ck_assert(sent_of_rows(&arena, axes[i], one, off, "swap_halves").calls == 0);
-        ck_assert(sent_of_rows(&arena, axes[i], many, on, "swap_halves").calls == 0);
+        ck_assert(sent_of_rows(&arena, axes[i], unbalanced, "swap_halves").calls == 0);
+        ck_assert(sent_of_rows(&arena, axes[i], many, "swap_halves").calls == 0);
         ck_assert(by_heads.bytes >= BY_HEADS * each && by_heads.bytes < (BY_HEADS + 1) * each);
     }
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* Around a ring the first rank sends its keys and values to all others, forward and backward, and
+ * meets nobody else's; with short windows it sends them to the next rank alone, without being told
+ * to form a ring. */
+START_TEST(keys_go_where_they_are_seen) {
+    enum { LAYERS = 2, MICROS = 16, ARRAYS = 4, ROW_BYTES = 512 * 8 * 4 };
+    const char *const all[] = {"base_num_kv_heads=1", "context_parallel_load_balance=false",
+                               "context_parallel_strategy=ring"};
+    const char *const near[] = {"base_num_kv_heads=1", "attention_type=local_sliding",
+                                "sliding_window_size=30"};
+    const uint64_t n = (uint64_t)mx_comm_size(comm);
+    if (mx_comm_rank(comm) || n < 2 || small_rows() % MICROS) return;
+    MxArena arena = {.name = "rows"};
+    const uint64_t calls = LAYERS * MICROS * ARRAYS, part = ROW_BYTES / n;
+    MxCommCount far = sent_of_rows(&arena, "context", all, "ring_shift");
+    ck_assert(far.calls == (n - 1) * calls && far.bytes == (n - 1) * calls * part);
+    MxCommCount next = sent_of_rows(&arena, "context", near, "ring_shift");
+    ck_assert(n == 2 || (next.calls == calls && next.bytes == calls * part));
     mx_arena_release(&arena);
 }
 END_TEST
@@ -154,6 +176,7 @@ Suite *exchanges_suite(void) {
     tcase_add_loop_test(tcase, micro_batches_share_an_exchange, 0, n);
     tcase_add_loop_test(tcase, small_gradients_share_exchanges, 0, n);
     tcase_add_test(tcase, long_rows_are_shared_evenly);
+    tcase_add_test(tcase, keys_go_where_they_are_seen);
     tcase_add_loop_test(tcase, runs_are_alike, 0, n);
     tcase_set_timeout(tcase, 120);
     suite_add_tcase(suite, tcase);

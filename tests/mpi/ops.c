@@ -26,7 +26,7 @@ typedef struct Program {
     MxGraph *graph;
     MxRun *run;
     int n_in, n_vars;
-    bool is_joined, is_swapped;
+    bool is_joined, is_swapped, is_ring;
 } Program;
 
 static MxDevice *device;
@@ -169,14 +169,14 @@ static void sum_up(Program *p, const MxMesh *mesh, uint32_t axes, int v, const M
     var_fill(p->run, v, own);
 }
 
-static bool is_swapped(const MxGraph *graph) {
-    bool is = false;
-    for (int n = 0; n < graph->n_nodes; n++) is = is || graph->nodes[n].op == &op_swap_halves;
-    return is;
+static bool has_op(const MxGraph *graph, const MxOp *op) {
+    bool has = false;
+    for (int n = 0; n < graph->n_nodes; n++) has = has || graph->nodes[n].op == op;
+    return has;
 }
 
 /* The program with variables cut as drawn; what the ranks made, to compare later. */
-static void run_divided(Program *p, const MxMachine *machine, const MxMesh *mesh,
+static void run_divided(Program *p, const MxMachine *machine, bool rings, const MxMesh *mesh,
                         const MxSharding *sharding) {
     MxRules rules = mx_rules_new(&p->arena, NULL, 0);
     MxVars *local = mx_new(&p->arena, MxVars);
@@ -193,12 +193,14 @@ static void run_divided(Program *p, const MxMachine *machine, const MxMesh *mesh
                              .vars = local,
                              .var = sharding,
                              .regathers = true,
-                             .balances = true};
+                             .balances = true,
+                             .rings = rings};
     MxGraph *graph;
     MxError err = {0};
     ck_assert_msg(mx_partition(&partition, p->graph, &graph, &err), "%s", err.text.data);
     p->is_joined = is_joined(p, graph);
-    p->is_swapped = is_swapped(graph);
+    p->is_swapped = has_op(graph, &op_swap_halves);
+    p->is_ring = has_op(graph, &op_ring_shift);
     open_run(p, local, graph);
     fill(p, mesh, sharding);
     mx_run_entry(p->run, 0);
@@ -257,7 +259,7 @@ START_TEST(divided_is_undivided) {
     MxArena scratch = {.name = "meshes"};
     uint64_t state =
         mx_hash64(shot->name, strlen(shot->name)) + adds; /* whatever other cases are */
-    int n_joined = 0, n_swapped = 0, n_meshes = 0;
+    int n_joined = 0, n_swapped = 0, n_rings = 0, n_meshes = 0;
     if (adds && !shot->op->accumulates) return;
     trace_program(&whole, shot, adds);
     open_run(&whole, &whole.vars, whole.graph);
@@ -272,11 +274,12 @@ START_TEST(divided_is_undivided) {
             trace_program(&divided[d], shot, adds);
             for (int v = 0; v < whole.n_vars; v++)
                 sharding[d][v] = draw_sharding(&mesh, whole.vars.item[v].type, &state);
-            run_divided(&divided[d], machine, &mesh, sharding[d]);
+            run_divided(&divided[d], machine, d / 2 % 2, &mesh, sharding[d]);
         }
         for (int d = 0; d < DRAWS; d++) {
             n_joined += divided[d].is_joined;
             n_swapped += divided[d].is_swapped;
+            n_rings += divided[d].is_ring;
             compare(&divided[d], &whole, &mesh, sharding[d]);
             mx_arena_release(&divided[d].arena);
         }
@@ -285,6 +288,8 @@ START_TEST(divided_is_undivided) {
                   "%s: ranks never exchanged anything within it", shot->name);
     ck_assert_msg(!(shot->c->use & CASE_SWAPPED) || n_swapped > 0 || !n_meshes,
                   "%s: ranks never swapped halves", shot->name);
+    ck_assert_msg(!(shot->c->use & CASE_SWAPPED) || !shot->op->ring || n_rings > 0 || !n_meshes,
+                  "%s: nothing ever went around", shot->name);
     mx_arena_release(&whole.arena);
     mx_arena_release(&scratch);
 }

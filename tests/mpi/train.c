@@ -119,6 +119,10 @@ static const Variant rows[] = {
     {.name = "a long row, windows, caps, everything again", .set = {"decoder_block=olmo3", "use_qk_norm=true", "sliding_window_size=400", "attn_logits_soft_cap=5", "base_num_decoder_layers=4", "base_num_kv_heads=1", "remat_policy=full", "gradient_accumulation_steps=16", SGD}, .length = 512, .parts = 16, .axes = {"context", "context_usp_ulysses"}},
     {.name = "a long row, sinks", .set = {"decoder_block=gpt_oss", "num_experts=8", "num_experts_per_tok=2", "mlp_bias=true", "routed_bias=true", "attention_bias=true", "attention_sink=true", "sliding_window_size=400", "mlp_activations=[sigmoid,linear]", "mlp_activations_limit=0.5", "base_num_kv_heads=1", "gradient_accumulation_steps=16", SGD}, .length = 512, .parts = 16, .axes = {"context", "context_usp_ulysses"}},
     {.name = "a long row, latent attention of one head", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=2", "q_lora_rank=24", "kv_lora_rank=48", "qk_nope_head_dim=48", "qk_rope_head_dim=16", "v_head_dim=48", "base_num_query_heads=1", "base_num_kv_heads=1", "use_qk_clip=true", "qk_clip_threshold=0.01", "gradient_accumulation_steps=16", SGD}, .length = 512, .parts = 16, .axes = {"context", "context_usp_ulysses"}},
+    {.name = "a long row around a ring", .set = {"decoder_block=qwen3", "use_qk_norm=true", "base_num_kv_heads=1", "context_parallel_strategy=ring", "gradient_accumulation_steps=16", SGD}, .length = 512, .parts = 16, .axes = {"context", "context_usp_ulysses"}},
+    {.name = "a ring, windows, sinks, everything again", .set = {"decoder_block=gpt_oss", "num_experts=8", "num_experts_per_tok=2", "mlp_bias=true", "routed_bias=true", "attention_bias=true", "attention_sink=true", "sliding_window_size=100", "mlp_activations=[sigmoid,linear]", "mlp_activations_limit=0.5", "base_num_kv_heads=1", "remat_policy=full", "context_parallel_strategy=ring", "context_parallel_load_balance=false", "gradient_accumulation_steps=16", SGD}, .length = 512, .parts = 16, .axes = {"context", "context_usp_ulysses"}},
+    {.name = "a ring, tokens that an indexer chooses", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=2", "q_lora_rank=24", "kv_lora_rank=48", "qk_nope_head_dim=48", "qk_rope_head_dim=16", "v_head_dim=48", "base_num_query_heads=1", "base_num_kv_heads=1", "use_indexer=true", "indexer_n_heads=8", "indexer_head_dim=16", "indexer_topk=9", "use_qk_clip=true", "qk_clip_threshold=0.01", "context_parallel_strategy=ring", "gradient_accumulation_steps=16", SGD}, .length = 32, .parts = 16, .axes = {"context", "context_usp_ulysses"}}, /* short: of long rows some query has two keys as good as each other, and which one it takes hangs on rounding */
+    {.name = "bfloat16, a ring, something again", .set = {"dtype=bfloat16", "decoder_block=qwen3", "use_qk_norm=true", "base_num_kv_heads=1", "remat_policy=minimal", "context_parallel_strategy=ring", "gradient_accumulation_steps=16", SGD}, .length = 512, .parts = 16, .axes = {"context", "context_usp_ulysses"}, .is_bf16 = true},
     {.name = "mesh of fsdp", .set = {"custom_mesh_and_rule=pure-fsdp", SGD}, .axes = {"fsdp"}},
     {.name = "mesh with experts along the context", .set = {"custom_mesh_and_rule=ep-as-cp", SGD}, .axes = {"data", "fsdp", "expert"}},
     {.name = "bfloat16", .set = {"dtype=bfloat16", SGD}, .is_bf16 = true},
@@ -402,14 +406,17 @@ static void ck_planned(MxArena *arena, const MxTrainState *state, MxCommCount se
                                             [PLAN_CASTS] = has.casts,
                                             [PLAN_BUFFERS] = has.buffers};
     int64_t calls = 0, bytes = 0;
+    bool has_ring = false; /* around which ranks send more and less */
     ck_assert_msg(!plan.refusal, "%s: %s", at, plan.refusal);
     for (int i = 0; i < plan.traffic.n; i++) {
+        has_ring = has_ring || !strcmp(plan.traffic.rows[i].op, "ring_shift");
         calls += plan.traffic.rows[i].calls;
         bytes += plan.traffic.rows[i].bytes;
     }
     for (int i = 0; i < PLAN_MOMENTS; i++)
         ck_assert_msg((size_t)plan.bytes[i] == state_has[i], "%s: planned %lld bytes, has %zu (%d)",
                       at, (long long)plan.bytes[i], state_has[i], i);
+    if (has_ring && mx_comm_rank(comm)) return;
     bool has_calls = mx_comm_size(comm) > 1;
     ck_assert_msg(
         (calls > 0) == has_calls && (uint64_t)calls == sent.calls && (uint64_t)bytes == sent.bytes,

@@ -245,6 +245,22 @@ static void start(MxExchange *e, const char *what, const char *send, char *recv,
     go(e, what);
 }
 
+void mx_exchange_shift(MxExchange *e, int places, const void *send, void *recv, size_t bytes) {
+    MPI_Datatype type;
+    int n = units(bytes, &type), size = e->group.size, own = e->group.index;
+    const int *ranks = e->group.ranks;
+    for (int i = 0; i < e->n_requests; i++) e->requests[i] = MPI_REQUEST_NULL;
+    if (recv)
+        MPI_Irecv(recv, n, type, ranks[(own - places + size) % size], e->tag, MPI_COMM_WORLD,
+                  &e->requests[0]);
+    if (send)
+        MPI_Isend(send, n, type, ranks[(own + places + size) % size], e->tag, MPI_COMM_WORLD,
+                  &e->requests[1]);
+    e->owner->count.calls += send != NULL;
+    e->owner->count.bytes += send ? bytes : 0;
+    go(e, "ring_shift");
+}
+
 void mx_exchange_send(MxExchange *e, const void *send, size_t bytes) {
     MPI_Datatype type;
     int n = units(bytes, &type);

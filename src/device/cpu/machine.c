@@ -10,6 +10,7 @@ static MxCommCost collective_cost(MxCollective collective, MxType in, int ranks)
     if (collective == MX_REDUCE_SCATTER || collective == MX_ALL_TO_ALL)
         return (MxCommCost){1, others * (n / ranks) * each};
     if (collective == MX_SWAP_HALVES) return (MxCommCost){1, n / 2 * each};
+    if (collective == MX_RING_SHIFT) return (MxCommCost){1, n * each};
     if (n < CPU_SMALL_SUM) return (MxCommCost){1, others * n * each};
     return (MxCommCost){2, 2 * others * part * each};
 }
@@ -25,6 +26,7 @@ const MxMachine cpu_machine = {
     .flops_a_byte = 50,
     .touched_a_byte = 8,
     .exchange_bytes = 10000,
+    .has_rings = true,
     .collective_cost = collective_cost,
     .phases = phases,
     .small_bytes = 128 << 10,

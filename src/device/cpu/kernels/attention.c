@@ -241,7 +241,8 @@ static void finish(const Attention *a, int64_t head, const Work *w, const Block 
         float *from = rows + i * step;
         float *y = cpu_place(out, a->dtype, at, from);
         float scale = a->sinks ? add_sink(block, i, a->sinks[head]) : 1.0f;
-        multiply(width, from, scale / block->sum[i], y);
+        /* Of a part of the keys a query may see none: its log-sum is then minus infinity. */
+        multiply(width, from, block->sum[i] > 0 ? scale / block->sum[i] : 0.0f, y);
         cpu_write(y, width, out, a->dtype, at);
         if (log_sums) log_sums[row] = block->most[i] * log_2 + logf(block->sum[i]);
         if (tops) tops[row] = block->top[i] * unit;

@@ -339,7 +339,7 @@ static void begin(const Attention *a, int64_t key_head, Block *block) {
 
 static void finish(const Attention *a, int64_t key_head, const Block *block) {
     const Tile *tile = &block->tile;
-    int64_t at[] = {tile->b, tile->k, key_head, tile->n_k};
+    int64_t at[] = {tile->b, tile->k % a->slots, key_head, tile->n_k};
     int64_t width = small_padded(a->width), value_width = small_padded(a->value_width);
     float *rows = (float *)block->k_turned, *value_rows = (float *)block->v_turned; /* now free */
     vec_scale(width * block->step, (float)a->attr->scale, block->dk, block->dk);
@@ -380,19 +380,25 @@ static void add_queries(const Attention *a, int64_t head, const int64_t b_q_n[3]
     atomic_store_explicit(turn, w->span + 1, memory_order_release);
 }
 
+/* Where the keys of tokens end that are here; others may be behind them. */
+static int64_t tokens_end(const Attention *a) {
+    return cpu_min(a->tokens, a->keys);
+}
+
 /* Where a span of keys begins: they are of tokens, or behind them. */
 static int64_t span_start(const Attention *a, int64_t span) {
-    int64_t of_tokens = cpu_pieces(a->tokens, ATTENTION_SPAN);
-    return span < of_tokens ? span * ATTENTION_SPAN
-                            : a->tokens + (span - of_tokens) * ATTENTION_SPAN;
+    int64_t end = tokens_end(a), of_tokens = cpu_pieces(end - a->oldest, ATTENTION_SPAN);
+    return span < of_tokens ? a->oldest + span * ATTENTION_SPAN
+                            : end + (span - of_tokens) * ATTENTION_SPAN;
 }
 
 static int64_t count_spans(const Attention *a) {
-    return cpu_pieces(a->tokens, ATTENTION_SPAN) + cpu_pieces(a->keys - a->tokens, ATTENTION_SPAN);
+    int64_t end = tokens_end(a);
+    return cpu_pieces(end - a->oldest, ATTENTION_SPAN) + cpu_pieces(a->keys - end, ATTENTION_SPAN);
 }
 
 static void add_span(const Attention *a, int64_t b, int64_t key_head, Work *w) {
-    int64_t start = span_start(a, w->span), stop = start < a->tokens ? a->tokens : a->keys;
+    int64_t start = span_start(a, w->span), stop = start < a->tokens ? tokens_end(a) : a->keys;
     for (int i = 0; i < a->n_blocks; i++) {
         int64_t k = start + i * a->side;
         w->block[i].tile = (Tile){.b = b, .k = k, .n_k = cpu_min(a->side, stop - k)};

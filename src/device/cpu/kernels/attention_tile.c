@@ -32,8 +32,9 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
     MX_ASSERT(!(attr->scale < 0)); /* the largest product makes the largest score */
     MxShape q = call->in_type[0].shape, k = call->in_type[1].shape;
     const More more = more_of(call);
-    int64_t tokens = is_pooled(call->op) ? call->in_type[3].shape.dim[1] : k.dim[1];
-    int64_t chosen_from = is_pooled(call->op) ? tokens : 0;
+    bool has_rows = is_pooled(call->op); /* behind tokens */
+    bool is_other = has_rows || attr->has_key_part;
+    int64_t tokens = is_other ? call->in_type[3].shape.dim[1] : k.dim[1];
     const SmallKind *kind = small_kind(device, call->in_type[0].dtype);
     return (Attention){.call = call,
                        .kind = kind,
@@ -44,13 +45,14 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
                        .sinks = more.sinks,
                        .blocks = more.blocks,
                        .chosen = more.chosen,
-                       .words = cpu_pieces(k.dim[1] - chosen_from, 32),
-                       .chosen_from = chosen_from,
+                       .words = cpu_pieces(has_rows ? k.dim[1] - tokens : tokens, 32),
+                       .chosen_from = has_rows ? tokens : 0,
                        .batch = q.dim[0],
                        .time = q.dim[1],
-                       .keys = k.dim[1],
+                       .keys = attr->first_key + k.dim[1],
                        .tokens = tokens,
                        .slots = k.dim[1],
+                       .oldest = attr->first_key,
                        .first = attr->first_query,
                        .half = attr->is_swapped ? q.dim[1] / 2 : q.dim[1],
                        .second = attr->second_query,
@@ -64,10 +66,7 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
                        .scratch = call->scratch};
 }
 
-/* Of keys, or of queries counted as the keys of their tokens. */
-typedef struct Range {
-    int64_t low, high; /* both included */
-} Range;
+typedef MxKeyRange Range; /* of keys, or of queries counted as the keys of their tokens */
 
 /* The range and a token's block, which it is in or beside: a block's tokens see its others. */
 static Range with_block(const Attention *a, int64_t b, int64_t token, Range range) {
@@ -81,27 +80,11 @@ static Range with_block(const Attention *a, int64_t b, int64_t token, Range rang
     return (Range){cpu_min(range.low, from + first), cpu_max(range.high, from + last)};
 }
 
-static Range masked_keys(const Attention *a, int64_t query) {
-    int64_t window = a->attr->window;
-    switch (a->attr->mask) {
-    case MX_MASK_SLIDING:
-        return (Range){cpu_max(0, query - window + 1), query};
-    case MX_MASK_CHUNK:
-        return (Range){query / window * window, query};
-    case MX_MASK_FULL:
-        return (Range){0, a->tokens - 1};
-    case MX_MASK_BLOCKS:
-        return (Range){0, cpu_min(a->tokens, (query / window + 1) * window) - 1};
-    default:
-        return (Range){0, query};
-    }
-}
-
 static Range keys_of(const Attention *a, int64_t b, int64_t query) {
-    return with_block(a, b, query, masked_keys(a, query));
+    return with_block(a, b, query, mx_masked_keys(a->attr, a->tokens, query));
 }
 
-/* The queries that see a key: the inverse of masked_keys. */
+/* The queries that see a key: the inverse of mx_masked_keys. */
 static Range masked_queries(const Attention *a, int64_t key) {
     int64_t window = a->attr->window;
     switch (a->attr->mask) {

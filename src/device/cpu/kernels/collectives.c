@@ -462,6 +462,25 @@ static void swap_run(const MxDevice *device, const MxKernelCall *call) {
 const MxKernel cpu_swap_halves = {
     .scratch = swap_scratch, .prepare = prepare_swap, .run = swap_run};
 
+/* ---- ring_shift: from one rank, to one */
+
+static void shift_run(const MxDevice *device, const MxKernelCall *call) {
+    const MxCollectiveAttr *attr = call->attr;
+    size_t bytes = bytes_of(call->in_type[0]);
+    if (!call->out[0]) return;
+    if (call->phase == 1) {
+        if (call->state) mx_exchange_finish(call->state);
+        return;
+    }
+    if (!call->state) memcpy(call->out[0], call->in[0], bytes);
+    if (!call->state) return;
+    mx_exchange_shift(call->state, attr->places, attr->sends ? call->in[0] : NULL,
+                      attr->receives ? call->out[0] : NULL, bytes);
+    if (!attr->receives) cpu_zero(device, call->out[0], bytes);
+}
+
+const MxKernel cpu_ring_shift = {.prepare = prepare, .run = shift_run};
+
 /* ---- pack, unpack: small arrays, a row at a time */
 
 static void pack_run(const MxDevice *device, const MxKernelCall *call) {

@@ -1,6 +1,6 @@
 /* host.cu — ops that a GPU leaves to the host: the CPU's kernels run on copies of their arrays.
- * They are the exchanges between ranks and the pooling of windows; kernels of a few other ops call
- * it for what ranks share. */
+ * They are the exchanges between ranks, what is joined around a ring, and the pooling of windows;
+ * kernels of a few other ops call it for what ranks share. */
 #include "device/cuda/gpu.cuh"
 extern "C" {
 #include "device/cpu/cpu.h"
@@ -77,6 +77,8 @@ ON_HOST(sent);
 ON_HOST(receive);
 ON_HOST(all_to_all);
 ON_HOST(swap_halves);
+ON_HOST(ring_shift);
+ON_HOST(join_attention);
 ON_HOST(to_few);
 ON_HOST(from_few);
 ON_HOST(every);
