@@ -11,6 +11,7 @@ import os
 import sys
 
 import h5py
+import safetensors.torch
 import torch
 import transformers
 
@@ -18,9 +19,9 @@ SIZES = dict(hidden_size=32, intermediate_size=48, num_attention_heads=4, num_ke
              vocab_size=160, max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=0)
 
 
-def gemma3(layers=7, **more):
+def gemma3(layers=7, sizes=SIZES, **more):
     return transformers.Gemma3TextConfig(
-        **SIZES, num_hidden_layers=layers, sliding_window=8, query_pre_attn_scalar=20,
+        **sizes, num_hidden_layers=layers, sliding_window=8, query_pre_attn_scalar=20,
         rope_parameters={"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
                          "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}, **more)
 
@@ -107,7 +108,7 @@ def qwen3_next_tiny():
 
 # Weights of these are kept as bfloat16, which their float32 run has as well.
 MINI = dict(TINY, intermediate_size=10, head_dim=4, vocab_size=48)
-BFLOAT16 = ("qwen3_5_tiny", "gemma4_tiny", "gemma4_experts", "gemma4_small", "deepseek_v4_tiny")
+BFLOAT16 = ("qwen3_5_tiny", "gemma4_tiny", "gemma4_experts", "gemma4_small", "deepseek_v4_tiny", "deepseek_v4_fp4")
 
 
 def qwen3_5_tiny():
@@ -151,9 +152,123 @@ def olmo3_tiny():
                          "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})
 
 
+def llama_fp8():
+    return transformers.LlamaConfig(**TINY, num_hidden_layers=1)
+
+
+def gpt_oss_mxfp4():
+    sizes = dict(TINY, hidden_size=32, intermediate_size=32, vocab_size=48)
+    return transformers.GptOssConfig(**sizes, num_hidden_layers=2, num_local_experts=2, num_experts_per_tok=1,
+                                     sliding_window=6, rope_parameters=YARN)
+
+
+# ---- weights in few bits, as models are published: codes and the scales of blocks
+
+E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+
+
+def scales_of(w, block, largest, powers):
+    """The scale of each element of a matrix, and those of its blocks; the last blocks may be smaller."""
+    rows, columns = [torch.arange(n) // b for n, b in zip(w.shape, block)]
+    most = torch.zeros(int(rows[-1]) + 1, int(columns[-1]) + 1)
+    index = rows[:, None] * most.shape[1] + columns[None, :]
+    most.view(-1).scatter_reduce_(0, index.reshape(-1), w.abs().reshape(-1), "amax")
+    scales = most / largest
+    if powers:
+        scales = torch.exp2(torch.ceil(torch.log2(scales)))
+    return scales.reshape(-1)[index], scales
+
+
+def to_fp8(w, block, powers=False):
+    """Codes, the scales of blocks, and what both stand for."""
+    each, scales = scales_of(w, block, 448.0, powers)
+    codes = (w / each).to(torch.float8_e4m3fn)
+    return codes, scales.to(torch.float8_e8m0fnu) if powers else scales, codes.float() * each
+
+
+def to_fp4(w, block):
+    """The same of codes of half a byte, those of neighbours together, the first in the lower half; scales are exponents."""
+    each, scales = scales_of(w, (1, block), 6.0, True)
+    x = w / each
+    codes = (x.abs()[..., None] - E2M1).abs().argmin(-1) + 8 * (x < 0)
+    plain = E2M1[codes % 8] * torch.where(codes < 8, 1.0, -1.0) * each
+    return (codes[:, 0::2] + 16 * codes[:, 1::2]).to(torch.uint8), scales.log2().add(127).to(torch.uint8), plain
+
+
+def llama_in_fp8(few, plain):
+    """As compressed-tensors: a scale a row."""
+    for name in [n for n in plain if "_proj.weight" in n]:
+        few[name], scales, _ = to_fp8(plain[name], (1, plain[name].shape[1]))
+        few[name + "_scale"] = scales.bfloat16()
+        few[name.replace(".weight", ".input_scale")] = torch.ones(1)
+        plain[name] = few[name].float() * few[name + "_scale"].float()
+    return {"quant_method": "compressed-tensors", "format": "float-quantized"}
+
+
+def deepseek_in_fp8(few, plain):
+    """Blocks of 8 x 12, which do not divide all matrices."""
+    for name in [n for n in plain if "_proj" in n and n.endswith(".weight")]:
+        few[name], few[name + "_scale_inv"], plain[name] = to_fp8(plain[name], (8, 12))
+    return {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [8, 12]}
+
+
+def gpt_oss_in_fp4(few, plain):
+    """Experts' matrices the other way round, blocks of 32."""
+    for name in [n for n in plain if n.endswith("_proj") and "experts" in n]:
+        w = few.pop(name).transpose(1, 2)
+        blocks, scales, flat = to_fp4(w.reshape(-1, w.shape[2]), 32)
+        few[name + "_blocks"] = blocks.reshape(w.shape[0], w.shape[1], -1, 16)
+        few[name + "_scales"] = scales.reshape(w.shape[0], w.shape[1], -1)
+        plain[name] = flat.reshape(w.shape).transpose(1, 2)
+    return {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
+
+
+def deepseek_v4_in_fp4(few, plain):
+    """Experts in four bits with a scale for 8 columns, other matrices in eight with one for 2 x 8: powers of two."""
+    for name in [n for n in plain if n.endswith(".weight") and plain[n].dim() == 2]:
+        w, scale = plain[name].float(), name.replace(".weight", ".scale")
+        if ".experts." in name:
+            codes, exponents, plain[name] = to_fp4(w, 8)
+            few[name], few[scale] = codes.view(torch.int8), exponents.view(torch.float8_e8m0fnu)
+        elif ".attn.wq_b" in name or ".attn.wo_b" in name or ".shared_experts." in name:
+            few[name], few[scale], plain[name] = to_fp8(w, (2, 2), True)
+    return {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "scale_fmt": "ue8m0",
+            "weight_block_size": [2, 2]}
+
+
+# Those that transformers reads itself without other packages: blocks must divide matrices.
+IN_FEW_BITS = {"llama_fp8": (llama_in_fp8, False), "deepseek_v3_fp8": (deepseek_in_fp8, False),
+               "gpt_oss_mxfp4": (gpt_oss_in_fp4, True), "deepseek_v4_fp4": (deepseek_v4_in_fp4, True)}
+
+
+def store_in_few_bits(folder, name, model_class):
+    """The folder's weights in few bits, and the model of what they stand for."""
+    path, config = os.path.join(folder, "model.safetensors"), os.path.join(folder, "config.json")
+    plain = safetensors.torch.load_file(path)
+    few = dict(plain)
+    store, reads = IN_FEW_BITS[name]
+    with open(config) as file:
+        members = json.load(file)
+    members["quantization_config"] = store(few, plain)
+    safetensors.torch.save_file({n: t.contiguous() for n, t in plain.items()}, path, {"format": "pt"})
+    model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    safetensors.torch.save_file({n: t.contiguous() for n, t in few.items()}, path, {"format": "pt"})
+    with open(config, "w") as file:
+        json.dump(members, file, indent=2, sort_keys=True)
+    if reads:
+        theirs = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").state_dict()
+        for n, t in model.state_dict().items():
+            assert torch.equal(theirs[n].float(), t), n
+    return model
+
+
 # name: the class of the model, its config
 MODELS = {
-    "gemma3_turns": (lambda: transformers.Gemma3ForCausalLM, gemma3),
+    "llama_fp8": (lambda: transformers.LlamaForCausalLM, llama_fp8),
+    "deepseek_v3_fp8": (lambda: transformers.DeepseekV3ForCausalLM, deepseek_v3_halves),
+    "gpt_oss_mxfp4": (lambda: transformers.GptOssForCausalLM, gpt_oss_mxfp4),
+    "deepseek_v4_fp4": (lambda: transformers.DeepseekV4ForCausalLM, deepseek_v4_tiny),
+    "gemma3_turns": (lambda: transformers.Gemma3ForCausalLM, lambda: gemma3(sizes=TINY)),
     "gemma3_images": (lambda: transformers.Gemma3ForConditionalGeneration, gemma3_images),
     "llama_stretched": (lambda: transformers.LlamaForCausalLM, llama_stretched),
     "llama4_stretched": (lambda: transformers.Llama4ForCausalLM, llama4_stretched),
@@ -229,6 +344,8 @@ def make(out, name):
     model.save_pretrained(folder)
     if name in BFLOAT16:  # what the model keeps beside its weights was rounded as well
         model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    if name in IN_FEW_BITS:
+        model = store_in_few_bits(folder, name, model_class)
     with open(os.path.join(folder, "config.json")) as file:
         config = json.load(file)
     with open(os.path.join(folder, "config_v4.json"), "w") as file:

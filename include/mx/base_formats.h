@@ -97,6 +97,7 @@ void mx_json_set_int(MxJson *object, const char *key, int64_t value);
 void mx_json_set_bool(MxJson *object, const char *key, bool value);
 void mx_json_set_string(MxJson *object, const char *key, const char *value);
 void mx_json_set(MxJson *object, const char *key, const MxJson *value); /* shares it */
+void mx_json_remove(MxJson *object, const char *key);                   /* if it is there */
 /* mx_json_put_object — adds a new empty object under `key` and returns it; mx_json_push_object — at
  * an array's end. */
 MxJson *mx_json_put_object(MxJson *object, const char *key);

@@ -31,6 +31,7 @@ typedef enum MxHfExperts {
     MX_HF_EXPERTS_TURNED, /* the same as halves, each matrix transposed */
     MX_HF_EXPERTS_PAIRS,  /* as halves: a gate beside its element of the linear branch; biases */
     MX_HF_EXPERTS_GATED,  /* as halves, with the router's name of PROJ */
+    MX_HF_EXPERTS_PACKED, /* as pairs, each matrix transposed and in four bits */
 } MxHfExperts;
 
 /* A kind of model under their names, and what no member of config.json says. */

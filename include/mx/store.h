@@ -178,7 +178,9 @@ typedef struct MxTensor {
     const char *name;
     MxDtype dtype;
     MxShape shape;
-    int64_t offset; /* of its first byte in the file */
+    int64_t offset;     /* of its first byte in the file */
+    const char *stored; /* what safetensors calls its dtype; dtype may be that of a plain number of
+                           the same size. Of torch.save NULL */
 } MxTensor;
 
 int64_t mx_tensor_bytes(const MxTensor *tensor);

@@ -70,6 +70,9 @@ void mx_json_set_string(MxJson *object, const char *key, const char *value) {
 void mx_json_set(MxJson *object, const char *key, const MxJson *value) {
     set(object, key, json_incref(unwrap(value)));
 }
+void mx_json_remove(MxJson *object, const char *key) {
+    json_object_del(unwrap(object), key);
+}
 
 MxJson *mx_json_put_object(MxJson *object, const char *key) {
     json_t *child = json_object();

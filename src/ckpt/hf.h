@@ -242,11 +242,23 @@ typedef struct HfParts {
     MxTensors *const *file;  /* [n] */
     const MxTensor **tensor; /* [n] */
 } HfParts;
+/* A tensor in few bits (hf_scaled.c). */
+typedef struct HfScaled HfScaled;
+struct HfScaled {
+    const MxTensors *file, *scale_file;
+    const MxTensor *codes, *scales;
+    MxTensor decoded;                            /* what it stands for; nowhere as such */
+    bool are_pairs;                              /* two codes a byte */
+    bool is_one;                                 /* a scale for all */
+    bool fits;                                   /* there are scales, of a shape for these codes */
+    int64_t scale_rows, scale_columns, block[2]; /* of a matrix; elements that share a scale */
+};
 struct HfLink {
     HfMap map;
     const MxTensors *file;
     const MxTensor *tensor; /* all of it; NULL = there is none, and values are ones */
     const HfParts *parts;   /* NULL = the file has it in one piece */
+    const HfScaled *scaled; /* NULL = the tensor is in the file as it is */
     HfLink *next;           /* of another part; NULL = there is none */
 };
 
@@ -285,6 +297,26 @@ bool hf_meta_config(HfReader *r);
  * a word: shards differ. hf_meta_read — such a tensor, as its parts are. */
 bool hf_meta_join(MxArena *arena, MxTensors *const *shards, int n, HfLink *link);
 bool hf_meta_read(const HfParts *parts, void *out, MxError *err);
+
+/* ---- tensors in few bits (hf_scaled.c) */
+
+/* The files of a folder, and what was found of such in them. */
+typedef struct HfShards {
+    MxArena *arena;
+    MxTensors **file;
+    int n, n_scaled, cap;
+    const HfScaled **scaled;
+    MxMap by_name; /* of these */
+} HfShards;
+
+/* hf_scaled_find — a tensor as what it stands for, if it holds codes; else NULL. hf_scaled_fault —
+ * why it cannot be read, of one that does not fit. hf_scaled_read — n of its elements.
+ * hf_scaled_is_idle — whether a tensor beside such ones says nothing of weights. */
+const HfScaled *hf_scaled_find(HfShards *shards, const MxHfModel *model, const MxTensors *file,
+                               const MxTensor *codes);
+const char *hf_scaled_fault(MxArena *arena, const HfScaled *s);
+bool hf_scaled_read(const HfScaled *s, int64_t from, int64_t n, float *out, MxError *err);
+bool hf_scaled_is_idle(const char *name);
 
 /* ---- weights that were a folder's (heads.c) */
 

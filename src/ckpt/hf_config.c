@@ -77,7 +77,7 @@ static bool take_inner(HfReader *r, const char *name, const char *architecture) 
         return mx_fail(r->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = r->path},
                        "%s: found %s, wanted an object", name,
                        inner ? mx_json_kind(inner) : "nothing");
-    static const char *const shared[] = {"dtype", "torch_dtype", "quantization_config"};
+    static const char *const shared[] = {"dtype", "torch_dtype", HF_FEW_BITS};
     for (int i = 0; i < MX_COUNT(shared); i++)
         if (mx_json_get(r->json, shared[i]) && !mx_json_get(inner, shared[i]))
             mx_json_set(inner, shared[i], mx_json_get(r->json, shared[i]));
@@ -129,6 +129,8 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
     out->experts = (int)r.names->experts;
     out->config = r.json;
     for (const HfMember *m = NULL; (m = hf_next_member(m, r.names));) hf_read_member(&r, m);
+    mx_json_remove(outer, HF_FEW_BITS); /* what is made of it has none */
+    mx_json_remove(r.json, HF_FEW_BITS);
     const MxLayerSpec *first = &r.family->specs[0];
     bool scales = first->scales_query || first->norms_heads || out->query_scalar > 0 ||
                   out->kv_rank || out->o_groups ||

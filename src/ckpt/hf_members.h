@@ -83,6 +83,7 @@ int64_t hf_missing(const HfReader *r, const HfMember *m);
 bool hf_must_be(const MxConfig *c, MxKey key, bool is_so, const char *wanted, MxError *err);
 
 enum { HF_LARGEST_SIZE = 1 << 24 };
+#define HF_FEW_BITS "quantization_config" /* that says how numbers are stored */
 
 /* hf_read_yarn — yarn's members of an object. hf_yaml_yarn — its keys, where a model has it. */
 void hf_read_yarn(HfReader *r, const MxJson *rope);

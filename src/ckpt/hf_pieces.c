@@ -43,8 +43,9 @@ static bool keep(CkptHf *hf, const HfLink *link, int64_t from, int64_t to, MxErr
     mx_arena_release(&hf->kept);
     hf->data = mx_arena_alloc(&hf->kept, (size_t)(n * size) + 1);
     hf->tensor = tensor;
-    if (link->parts ? hf_meta_read(link->parts, hf->data, err)
-                    : mx_tensors_read_part(link->file, tensor, hf->from, n, hf->data, err))
+    if (link->parts    ? hf_meta_read(link->parts, hf->data, err)
+        : link->scaled ? hf_scaled_read(link->scaled, hf->from, n, hf->data, err)
+                       : mx_tensors_read_part(link->file, tensor, hf->from, n, hf->data, err))
         return true;
     hf->tensor = NULL;
     return false;

@@ -9,8 +9,8 @@ typedef struct Folder {
     MxArena *arena;
     const char *dir;
     const char *names; /* the file that lists tensors, for messages */
-    MxTensors **shards;
-    int n_shards;
+    HfShards shards;
+    const MxHfModel *model;
     MxMap wanted, by_path; /* of arrays, by their tensors' names and by ours */
     bool is_within;        /* tensors of the text model have further names before their own */
     bool is_bare;          /* as MxHfNames has it */
@@ -42,7 +42,7 @@ bool mx_hf_is_dir(const char *dir) {
 
 static bool open_shard(Folder *f, const char *name) {
     return mx_tensors_open(f->arena, mx_path_join(f->arena, f->dir, name),
-                           &f->shards[f->n_shards++], f->err);
+                           &f->shards.file[f->shards.n++], f->err);
 }
 
 /* Every tensor of an index is in the shard it says. */
@@ -53,7 +53,7 @@ static bool check_index(const Folder *f, const MxJson *weights, const MxMap *by_
         MxJson *value;
         mx_json_member(weights, i, &tensor, &value);
         const char *shard = mx_json_string(value);
-        if (!mx_tensors_find(f->shards[mx_map_get(by_name, shard, -1)], tensor))
+        if (!mx_tensors_find(f->shards.file[mx_map_get(by_name, shard, -1)], tensor))
             ok = refuse(f, shard,
                         mx_arena_printf(f->arena, "\"%s\" is missing; %s says that it is there",
                                         tensor, HF_INDEX));
@@ -73,7 +73,7 @@ static bool open_index(Folder *f) {
     bool is_object = weights && !strcmp(mx_json_kind(weights), "an object");
     size_t n = is_object ? mx_json_length(weights) : 0;
     if (json && !n) refuse(f, HF_INDEX, "no \"weight_map\" with tensors in it");
-    f->shards = mx_new_n(f->arena, MxTensors *, n + 1);
+    f->shards.file = mx_new_n(f->arena, MxTensors *, n + 1);
     mx_map_init(&by_name, f->arena);
     bool ok = n > 0;
     for (size_t i = 0; ok && i < n; i++) {
@@ -86,7 +86,7 @@ static bool open_index(Folder *f) {
                 f, HF_INDEX,
                 mx_arena_printf(f->arena, "\"%s\": wanted the name of a file beside it", tensor));
         if (mx_map_get(&by_name, shard, -1) >= 0) continue;
-        mx_map_set(&by_name, shard, f->n_shards);
+        mx_map_set(&by_name, shard, f->shards.n);
         ok = open_shard(f, shard);
     }
     return ok && check_index(f, weights, &by_name);
@@ -96,7 +96,7 @@ static bool open_metas(Folder *f) {
     int n = 0;
     while (mx_file_exists(mx_path_join(f->arena, f->dir, hf_meta_file(f->arena, n)))) n++;
     f->names = hf_meta_file(f->arena, 0);
-    f->shards = mx_new_n(f->arena, MxTensors *, n + 1);
+    f->shards.file = mx_new_n(f->arena, MxTensors *, n + 1);
     for (int i = 0; i < n; i++)
         if (!open_shard(f, hf_meta_file(f->arena, i))) return false;
     return true;
@@ -110,7 +110,7 @@ static bool open_shards(Folder *f, const MxHfModel *model) {
         f->names = HF_INDEX;
         return open_index(f);
     }
-    f->shards = mx_new(f->arena, MxTensors *);
+    f->shards.file = mx_new(f->arena, MxTensors *);
     return open_shard(f, HF_TENSORS);
 }
 
@@ -133,17 +133,19 @@ static const struct {
              {"model.norm.", "norm."},
              {"model.layers.", "layers."}};
 
-static bool find_spelled(const Folder *f, const char *name, HfLink *link) {
-    for (int i = 0; i < f->n_shards && !link->tensor; i++) {
-        link->file = f->shards[i];
+static bool find_spelled(Folder *f, const char *name, HfLink *link) {
+    for (int i = 0; i < f->shards.n && !link->tensor; i++) {
+        link->file = f->shards.file[i];
         link->tensor = mx_tensors_find(link->file, name);
     }
+    if (link->tensor && f->model->is_scaled)
+        link->scaled = hf_scaled_find(&f->shards, f->model, link->file, link->tensor);
+    if (link->scaled) link->tensor = &link->scaled->decoded;
     return link->tensor != NULL;
 }
 
 /* The name that a tensor of an encoder of images has in the files. */
-static const char *find_eye(const Folder *f, const MxHfEncoder *hf, const char *name,
-                            HfLink *link) {
+static const char *find_eye(Folder *f, const MxHfEncoder *hf, const char *name, HfLink *link) {
     if (find_spelled(f, name, link)) return name;
     for (int k = 0; k < MX_COUNT(hf->spelled) && hf->spelled[k].with; k++) {
         const char *with = hf->spelled[k].with, *without = hf->spelled[k].without;
@@ -154,7 +156,7 @@ static const char *find_eye(const Folder *f, const MxHfEncoder *hf, const char *
     return name;
 }
 
-static const char *find_saved(const Folder *f, const char *name, HfLink *link) {
+static const char *find_saved(Folder *f, const char *name, HfLink *link) {
     for (int k = 0; k < MX_COUNT(saved) && !link->tensor; k++) {
         if (!mx_text_has_prefix(name, saved[k].without)) continue;
         const char *spelled =
@@ -165,7 +167,7 @@ static const char *find_saved(const Folder *f, const char *name, HfLink *link) {
 }
 
 /* The name that a tensor has in the files. */
-static const char *find_tensor(const Folder *f, const char *name, HfLink *link) {
+static const char *find_tensor(Folder *f, const char *name, HfLink *link) {
     const char *spelled = name;
     if (f->is_bare && !find_spelled(f, name, link)) return find_saved(f, name, link);
     for (int k = -1; k < (f->is_within ? MX_COUNT(withins) : 0) && !link->tensor; k++) {
@@ -189,6 +191,8 @@ static bool link_tensor(Folder *f, const char *name, HfRole role, const HfLink *
         return refuse(
             f, f->names,
             mx_arena_printf(f->arena, "\"%s\" is missing; the model wants %s", name, want));
+    if (link->scaled && !link->scaled->fits)
+        return refuse(f, f->names, hf_scaled_fault(f->arena, link->scaled));
     if (mx_shape_equal(link->tensor->shape, link->map.theirs))
         return has_elements(link, role) ||
                mx_tensors_check_floats(link->file, link->tensor, f->err);
@@ -211,7 +215,7 @@ static bool is_ahead(const MxHfModel *model, const char *name) {
  * tied models and those with another one do not read. */
 static bool is_idle(const MxHfModel *model, const char *name) {
     return mx_text_has_suffix(name, ".rotary_emb.inv_freq") || !strcmp(name, "rope.freqs") ||
-           is_ahead(model, name) ||
+           is_ahead(model, name) || (model->is_scaled && hf_scaled_is_idle(name)) ||
            ((model->is_tied || model->has_score) && !strcmp(name, "lm_head.weight"));
 }
 
@@ -225,9 +229,9 @@ static bool is_around(const Folder *f, const char *name) {
 
 static void check_extra(Folder *f, const MxHfModel *model) {
     int n_around = 0;
-    for (int s = 0; s < f->n_shards; s++)
-        for (int i = 0; i < mx_tensors_count(f->shards[s]); i++) {
-            const MxTensor *t = mx_tensors_at(f->shards[s], i);
+    for (int s = 0; s < f->shards.n; s++)
+        for (int i = 0; i < mx_tensors_count(f->shards.file[s]); i++) {
+            const MxTensor *t = mx_tensors_at(f->shards.file[s], i);
             bool is_extra = mx_map_get(&f->wanted, t->name, -1) < 0 && !is_idle(model, t->name);
             n_around += is_extra && is_around(f, t->name);
             if (is_extra && !is_around(f, t->name))
@@ -246,7 +250,7 @@ static void release_kept(void *data) {
 }
 
 /* Whether the folder has matrices of experts in a form: by name and shape. */
-static bool has_experts(const Folder *f, const MxHfModel *model, MxHfExperts form) {
+static bool has_experts(Folder *f, const MxHfModel *model, MxHfExperts form) {
     MxHfModel tried = *model;
     tried.experts = (int)form;
     for (int r = 0; r < hf_n_rows; r++) {
@@ -260,7 +264,7 @@ static bool has_experts(const Folder *f, const MxHfModel *model, MxHfExperts for
 }
 
 /* They may have other names or shapes in the folder than the family's models have. */
-static void choose_experts(const Folder *f, MxHfModel *model) {
+static void choose_experts(Folder *f, MxHfModel *model) {
     const MxHfNames *names = model->names;
     const MxHfExperts others[] = {names->also_experts, names->outer_experts[0],
                                   names->outer_experts[1]};
@@ -277,7 +281,7 @@ static const char *find_and_link(Folder *f, const MxHfModel *model, const HfRow 
                                  const char *name, HfLink *link) {
     if (model->is_meta) name = hf_meta_name(f->arena, name);
     name = row->encoder ? find_eye(f, &model->encoder->hf, name, link) : find_tensor(f, name, link);
-    if (!model->is_meta || hf_meta_join(f->arena, f->shards, f->n_shards, link))
+    if (!model->is_meta || hf_meta_join(f->arena, f->shards.file, f->shards.n, link))
         link_tensor(f, name, row->role, link);
     else
         refuse(
@@ -303,6 +307,8 @@ static void link_row(Folder *f, CkptHf *hf, const HfRow *row, MxH5Array *arrays,
         }
         hf->links[array] = link;
         if (name) mx_map_set(wanted, name, array);
+        if (link.scaled && link.scaled->scales)
+            mx_map_set(wanted, link.scaled->scales->name, array);
         mx_map_set(by_path, ours, array);
         arrays[array] = (MxH5Array){.path = ours, .dtype = MX_F32, .shape = link.map.ours};
         *n += array == *n;
@@ -319,6 +325,9 @@ bool ckpt_hf_open(MxArena *arena, const MxCkptRef *ref, CkptHf **out, MxH5Array 
     if (!mx_hf_read_config(arena, mx_hf_config_path(arena, dir), &hf->model, err) ||
         !open_shards(&f, &hf->model))
         return false;
+    f.model = &hf->model;
+    f.shards.arena = arena;
+    mx_map_init(&f.shards.by_name, arena);
     f.is_within = hf->model.is_within;
     f.is_bare = hf->model.names->is_bare;
     if (ref->heads) hf->model.heads = *ref->heads;

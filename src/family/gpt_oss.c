@@ -32,6 +32,7 @@ const MxFamily family_gpt_oss = {
               .has_sinks = true,
               .window = MX_HF_WINDOW_TURNS,
               .experts = MX_HF_EXPERTS_PAIRS,
+              .also_experts = MX_HF_EXPERTS_PACKED, /* as published */
               .has_score_bias = true,
               .limits_gates = true,
               .our_activation = "sigmoid",

@@ -17,7 +17,7 @@ static const struct {
 } dtypes[] = {
     {"F32", MX_F32}, {"BF16", MX_BF16}, {"F16", MX_F16}, {"F64", MX_F64}, {"I64", MX_I64},
     {"I32", MX_I32}, {"U32", MX_U32},   {"U16", MX_U16}, {"I8", MX_I8},   {"U8", MX_U8}, {"BOOL", MX_U8},
-    /* Only passed over: elements of that size. */
+    /* As elements of that size. */
     {"I16", MX_U16}, {"U64", MX_I64}, {"C64", MX_I64}, {"F8_E4M3", MX_U8}, {"F8_E5M2", MX_U8},
     {"F8_E8M0", MX_U8}, {"F8_E4M3FNUZ", MX_U8}, {"F8_E5M2FNUZ", MX_U8},
 };
@@ -45,11 +45,12 @@ bool tensors_read_at(const MxTensors *f, void *out, size_t bytes, int64_t offset
 
 /* ---- the header */
 
-static bool parse_dtype(const MxJson *json, MxDtype *out) {
+static bool parse_dtype(const MxJson *json, MxTensor *out) {
     const char *name = mx_json_string(json);
     for (int i = 0; name && i < MX_COUNT(dtypes); i++)
         if (!strcmp(dtypes[i].name, name)) {
-            *out = dtypes[i].dtype;
+            out->dtype = dtypes[i].dtype;
+            out->stored = dtypes[i].name;
             return true;
         }
     return false;
@@ -77,7 +78,7 @@ static bool add_tensor(MxTensors *f, const char *name, const MxJson *entry, int6
     MxTensor t = {.name = mx_arena_strdup(f->arena, name)};
     int64_t from, to;
     const MxJson *offsets = mx_json_get(entry, "data_offsets");
-    if (!parse_dtype(mx_json_get(entry, "dtype"), &t.dtype))
+    if (!parse_dtype(mx_json_get(entry, "dtype"), &t))
         return tensors_fail(f, "a dtype that is not known here", name, err);
     if (!mx_json_get(entry, "shape") || !parse_shape(mx_json_get(entry, "shape"), &t.shape))
         return tensors_fail(f, "no shape, or one of too many dims", name, err);

@@ -21,6 +21,7 @@ Suite *hf_suite(void);
 Suite *hf_config_suite(void);
 Suite *hf_images_suite(void);
 Suite *hf_deepseek4_suite(void);
+Suite *hf_scaled_suite(void);
 Suite *origin_suite(void);
 Suite *logits_suite(void);
 

@@ -344,9 +344,8 @@ static const struct {
      "\"model_type\": \"qwen3_moe\"",
      "mlp_only_layers: layers without experts are not available here"},
     {"\"mlp_bias\": false", "\"mlp_bias\": true", "mlp_bias: not available here"},
-    {"\"mlp_bias\": false", "\"quantization_config\": {\"quant_method\": \"mxfp4\"}",
-     "quantization_config: not available yet: found weights quantized by \"mxfp4\", wanted "
-     "bfloat16"},
+    {"\"mlp_bias\": false", "\"quantization_config\": {\"quant_method\": \"gptq\"}",
+     "quantization_config: not available yet: found weights quantized by \"gptq\", wanted fp8, "},
     {"\"hidden_size\": 32", "\"hidden_size\": \"32\"",
      "hidden_size: found \"32\", wanted a whole number from 1 to"},
     {"\"vocab_size\": 160", "\"vocabulary\": 160", "vocab_size: found nothing, wanted a whole"},

@@ -38,7 +38,8 @@ static const struct {
     {"llama4_text", ""}, {"gpt_oss", ""}, {"deepseek_v2", ""}, {"deepseek_v3", ""},
     {"qwen3_next", ""}, {"olmo3", ""}, {"llama_stretched", ""}, {"llama4_stretched", ""},
     {"gpt_oss_tiny", ""}, {"deepseek_v2_tiny", ""}, {"deepseek_v3_halves", ""},
-    {"deepseek_v32_tiny", ""}, {"deepseek_v4_tiny", ""}, {"qwen3_next_tiny", ""}, {"qwen3_5_tiny", ""}, {"gemma4_tiny", ""},
+    {"deepseek_v32_tiny", ""}, {"deepseek_v4_tiny", ""}, {"llama_fp8", ""}, {"deepseek_v3_fp8", ""},
+    {"gpt_oss_mxfp4", ""}, {"deepseek_v4_fp4", ""}, {"qwen3_next_tiny", ""}, {"qwen3_5_tiny", ""}, {"gemma4_tiny", ""},
     {"gemma4_experts", ""}, {"gemma4_small", ""}, {"olmo3_tiny", ""}, {"llama", IN_ONE},
     {"qwen2", IN_ONE}, {"gemma2", IN_ONE},
     // clang-format on
