@@ -312,8 +312,10 @@ void mx_graph_add_node(MxGraph *graph, MxNode node);
 MxValue mx_graph_buffer(const MxGraph *graph, MxValue value);
 
 /* mx_graph_replace — replaces `old` by `with` in every node; old must not be used again. with is
- * assigned to old's variable and gets the axes of its constraint. */
-void mx_graph_replace(MxGraph *graph, MxValue old, MxValue with);
+ * assigned to old's variable and gets the axes of its constraint.
+ *   uses  inputs that it is, all of nodes behind its own; MX_ANYWHERE = not known */
+enum { MX_ANYWHERE = -1 };
+void mx_graph_replace(MxGraph *graph, MxValue old, MxValue with, int uses);
 
 /* mx_graph_verify — asserts the conditions that every graph must satisfy between passes: inputs are
  * computed before they are used, types follow from the shape rules, and no variable is read after

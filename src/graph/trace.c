@@ -171,12 +171,13 @@ MxValue mx_graph_buffer(const MxGraph *graph, MxValue value) {
     return value;
 }
 
-void mx_graph_replace(MxGraph *graph, MxValue old, MxValue with) {
-    for (int i = 0; i < graph->n_nodes; i++) {
+void mx_graph_replace(MxGraph *graph, MxValue old, MxValue with, int uses) {
+    int first = uses == MX_ANYWHERE ? 0 : graph->values[old].node + 1;
+    for (int i = first, found = 0; i < graph->n_nodes && found != uses; i++) {
         MxNode *node = &graph->nodes[i];
-        bool uses = false;
-        for (int j = 0; j < node->n_in; j++) uses = uses || node->in[j] == old;
-        if (!uses) continue;
+        int before = found;
+        for (int j = 0; j < node->n_in; j++) found += node->in[j] == old;
+        if (found == before) continue;
         MxValue *in = mx_arena_grow(graph->arena, node->in, (size_t)node->n_in, (size_t)node->n_in,
                                     sizeof *in);
         for (int j = 0; j < node->n_in; j++)

@@ -52,7 +52,7 @@ static void fold_cast(MxGraph *graph, const MxNode *cast, int *uses) {
     maker->attr = attr;
     graph->values[x].type.dtype = dtype;
     uses[x] = uses[cast->out[0]];
-    mx_graph_replace(graph, cast->out[0], x);
+    mx_graph_replace(graph, cast->out[0], x, uses[x]);
 }
 
 /* ---- sums into what makes a term */
@@ -100,7 +100,7 @@ static void fold_add(MxGraph *graph, const MxNode *add, int *uses) {
     in[maker->n_in++] = x;
     maker->in = in;
     uses[y] = uses[add->out[0]];
-    mx_graph_replace(graph, add->out[0], y);
+    mx_graph_replace(graph, add->out[0], y, uses[y]);
 }
 
 /* ---- ops into those that make their outputs too: cross-entropy into its gradient */
@@ -137,7 +137,7 @@ static void fuse_also(MxGraph *graph, int maker, MxArena *arena) {
         const MxNode *other = &graph->nodes[n];
         if (!makes_also(graph, maker, n, arena)) continue;
         for (int i = 0; i < other->n_out; i++)
-            mx_graph_replace(graph, other->out[i], node->out[node->op->also.at + i]);
+            mx_graph_replace(graph, other->out[i], node->out[node->op->also.at + i], MX_ANYWHERE);
         return;
     }
 }

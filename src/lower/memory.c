@@ -81,22 +81,42 @@ static void assign_buffers(Layout *l) {
     }
 }
 
-static int larger_first(const void *a, const void *b) {
-    const Buffer *x = *(Buffer *const *)a, *y = *(Buffer *const *)b;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    return x < y ? -1 : x > y;
+/* ---- places */
+
+/* Bytes from one offset to before another. */
+typedef struct Extent {
+    size_t offset, end;
+} Extent;
+
+/* Extents in order that neither overlap nor touch. */
+typedef struct Extents {
+    Extent *item;
+    int n, cap;
+} Extents;
+
+/* What is occupied when: a tree over steps, node k with children 2 k and 2 k + 1, the root 1. */
+typedef struct Times {
+    MxArena *arena;
+    int n_leaves; /* a power of two */
+    Extents
+        *always;   /* [node] during all its steps; noted at the highest node of which it is true */
+    Extents *ever; /* [node] during any of them, noted there or below */
+} Times;
+
+static Times new_times(MxArena *arena, int n_steps) {
+    Times t = {.arena = arena, .n_leaves = 1};
+    while (t.n_leaves < n_steps) t.n_leaves *= 2;
+    t.always = mx_new_n(arena, Extents, 2 * t.n_leaves);
+    t.ever = mx_new_n(arena, Extents, 2 * t.n_leaves);
+    return t;
 }
 
-static bool meets(const Buffer *a, const Buffer *b) {
-    return a->first <= b->last && b->first <= a->last;
-}
-
-/* How many of n that are in order of offsets lie before an offset. */
-static int before(const Buffer *placed, int n, size_t offset) {
-    int low = 0, high = n;
+/* The first that ends behind an offset. */
+static int first_behind(const Extents *x, size_t offset) {
+    int low = 0, high = x->n;
     while (low < high) {
         int middle = low + (high - low) / 2;
-        if (placed[middle].offset < offset)
+        if (x->item[middle].end <= offset)
             low = middle + 1;
         else
             high = middle;
@@ -104,25 +124,82 @@ static int before(const Buffer *placed, int n, size_t offset) {
     return low;
 }
 
+static void add_extent(MxArena *arena, Extents *x, Extent e) {
+    int at = e.offset ? first_behind(x, e.offset - 1) : 0, end = at;
+    for (; end < x->n && x->item[end].offset <= e.end; end++) {
+        if (x->item[end].offset < e.offset) e.offset = x->item[end].offset;
+        if (x->item[end].end > e.end) e.end = x->item[end].end;
+    }
+    if (at == end && x->n == x->cap) {
+        x->cap = x->cap ? 2 * x->cap : 4;
+        x->item = mx_arena_grow(arena, x->item, (size_t)x->n, (size_t)x->cap, sizeof *x->item);
+    }
+    memmove(x->item + at + 1, x->item + end, (size_t)(x->n - end) * sizeof *x->item);
+    x->n += 1 - (end - at);
+    x->item[at] = e;
+}
+
+/* Of node k, whose steps are from .. from + n - 1. */
+static void occupy(Times *t, const Buffer *b, int k, int from, int n) {
+    const Extent e = {b->offset, b->offset + b->bytes};
+    if (b->last < from || b->first > from + n - 1) return;
+    add_extent(t->arena, &t->ever[k], e);
+    if (b->first <= from && b->last >= from + n - 1) {
+        add_extent(t->arena, &t->always[k], e);
+        return;
+    }
+    occupy(t, b, 2 * k, from, n / 2);
+    occupy(t, b, 2 * k + 1, from + n / 2, n / 2);
+}
+
+enum { MOST_SETS = 4 * 32 }; /* two ways down a tree, and what branches off */
+
+/* What is occupied at any time of a buffer's life, in so many sets. */
+static int find_occupied(const Times *t, const Buffer *b, int k, int from, int n,
+                         const Extents *sets[MOST_SETS], int n_sets) {
+    if (b->last < from || b->first > from + n - 1 || !t->ever[k].n) return n_sets;
+    bool is_within = b->first <= from && b->last >= from + n - 1;
+    MX_ASSERT(n_sets < MOST_SETS);
+    sets[n_sets++] = is_within ? &t->ever[k] : &t->always[k];
+    if (is_within) return n_sets;
+    n_sets = find_occupied(t, b, 2 * k, from, n / 2, sets, n_sets);
+    return find_occupied(t, b, 2 * k + 1, from + n / 2, n / 2, sets, n_sets);
+}
+
+/* The lowest offset where nothing lies: behind whatever is met, until nothing is. */
+static size_t find_room(const Times *t, const Buffer *b) {
+    const Extents *sets[MOST_SETS];
+    int n = find_occupied(t, b, 1, 0, t->n_leaves, sets, 0);
+    size_t offset = 0;
+    for (bool is_met = true; is_met;) {
+        is_met = false;
+        for (int i = 0; i < n; i++) {
+            int at = first_behind(sets[i], offset);
+            if (at == sets[i]->n || sets[i]->item[at].offset >= offset + b->bytes) continue;
+            offset = sets[i]->item[at].end;
+            is_met = true;
+        }
+    }
+    return offset;
+}
+
+static int larger_first(const void *a, const void *b) {
+    const Buffer *x = *(Buffer *const *)a, *y = *(Buffer *const *)b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return x < y ? -1 : x > y;
+}
+
 /* Largest first, each at the lowest offset where nothing lies that lives while it does. */
 static size_t place_buffers(Layout *l) {
     Buffer **order = mx_new_n(&l->arena, Buffer *, l->n_buffers + 1);
-    Buffer *placed = mx_new_n(&l->arena, Buffer, l->n_buffers + 1); /* copies, by offset */
+    Times times = new_times(&l->arena, l->n_steps);
     size_t top = 0;
     for (int i = 0; i < l->n_buffers; i++) order[i] = &l->buffers[i];
     qsort(order, (size_t)l->n_buffers, sizeof *order, larger_first);
-    for (int i = 0; i < l->n_buffers; i++) {
-        Buffer b = *order[i];
-        b.offset = 0;
-        for (int j = 0; j < i && placed[j].offset < b.offset + b.bytes; j++) {
-            size_t end = placed[j].offset + placed[j].bytes;
-            if (meets(&placed[j], &b) && end > b.offset) b.offset = end;
-        }
-        int at = before(placed, i, b.offset);
-        memmove(placed + at + 1, placed + at, (size_t)(i - at) * sizeof *placed);
-        placed[at] = b;
-        order[i]->offset = b.offset;
-        if (b.offset + b.bytes > top) top = b.offset + b.bytes;
+    for (int i = 0; i < l->n_buffers && order[i]->bytes; i++) {
+        order[i]->offset = find_room(&times, order[i]);
+        occupy(&times, order[i], 1, 0, times.n_leaves);
+        if (order[i]->offset + order[i]->bytes > top) top = order[i]->offset + order[i]->bytes;
     }
     return top;
 }

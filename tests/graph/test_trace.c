@@ -192,8 +192,8 @@ START_TEST(replaces_every_use) {
     MxValue x = source(VAR_W), old = split(x), sum = add(x, x), with = split(sum);
     mx_trace_assign(&t, old + 1, VAR_S, true);
     MxValue user = add(old, old), flat = view(old, MX_SHAPE(6)), other = add(sum, with);
-    mx_graph_replace(t.graph, old, with);
-    mx_graph_replace(t.graph, old + 1, with + 1);
+    mx_graph_replace(t.graph, old, with, MX_ANYWHERE);
+    mx_graph_replace(t.graph, old + 1, with + 1, MX_ANYWHERE);
     const MxNode *node = mx_graph_producer(t.graph, user);
     ck_assert(node->in[0] == with && node->in[1] == with);
     ck_assert_int_eq(mx_graph_producer(t.graph, flat)->in[0], with);
@@ -211,7 +211,7 @@ static void replace_by_an_assigned_one(const void *unused) {
     MxValue x = source(VAR_W), a = add(x, x), b = add(x, x);
     mx_trace_assign(&t, a, VAR_W, false);
     mx_trace_assign(&t, b, VAR_X, false);
-    mx_graph_replace(t.graph, a, b);
+    mx_graph_replace(t.graph, a, b, MX_ANYWHERE);
 }
 
 START_TEST(a_value_is_in_one_variable) {
