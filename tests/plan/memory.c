@@ -192,21 +192,12 @@ START_TEST(meshes_that_no_run_takes) {
 }
 END_TEST
 
-/* Planning itself is quick and small: the least of three runs. */
-START_TEST(planning_405b) {
-    const double most_seconds = 0.3;
+/* The memory of planning itself; bench/plan.py tells its time. */
+START_TEST(plans_are_small) {
     const int64_t most_bytes = 200000000;
-    double seconds = 1e9;
-    int64_t peak = 0;
-    for (int i = 0; i < 3; i++) {
-        Run run = run_ok("--plan --config configs/base.yml model_name=llama3.1-405b "
-                         "num_devices=4096 ici_tensor_parallelism=8");
-        if (run.seconds < seconds) seconds = run.seconds;
-        if (run.peak > peak) peak = run.peak;
-    }
-    printf("llama3.1-405b on 4096 devices: planned in %.3f s and %.1f MiB\n", seconds,
-           (double)peak / (1 << 20));
-    ck_assert(is_sanitized() || (seconds < most_seconds && peak < most_bytes));
+    Run run = run_ok("--plan --config configs/base.yml model_name=llama3.1-405b "
+                     "num_devices=4096 ici_tensor_parallelism=8");
+    ck_assert_msg(is_sanitized() || run.peak < most_bytes, "%lld bytes", (long long)run.peak);
 }
 END_TEST
 
@@ -221,6 +212,6 @@ Suite *memory_suite(void) {
     suite_add(s, "shards_add_up", shards_add_up, 60);
     suite_add(s, "pipelines", pipelines, 120);
     suite_add(s, "meshes_that_no_run_takes", meshes_that_no_run_takes, 120);
-    suite_add(s, "planning_405b", planning_405b, 60);
+    suite_add(s, "plans_are_small", plans_are_small, 60);
     return s;
 }

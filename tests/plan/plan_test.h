@@ -16,8 +16,7 @@ void test_teardown(void);
 typedef struct Run {
     int code;
     const char *out, *err;
-    double seconds; /* of processor time */
-    int64_t peak;   /* resident bytes */
+    int64_t peak; /* resident bytes */
 } Run;
 
 /* run_mxtrain — runs $MX_BIN (build/mxtrain) with words that have spaces between them. */
@@ -34,7 +33,7 @@ MxConfig *config_of(const char *words);
 const char *temp_path(const char *name);
 void write_text(const char *path, const char *text);
 const char *read_text(const char *path);
-/* is_sanitized — times and sizes mean nothing in such a build. */
+/* is_sanitized — sizes mean nothing in such a build. */
 bool is_sanitized(void);
 
 /* Members of JSON objects, by a path with dots. */

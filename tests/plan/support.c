@@ -67,10 +67,6 @@ const char *read_text(const char *path) {
 
 /* ---- processes */
 
-static double seconds_of(struct timeval t) {
-    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
-}
-
 static int split_words(const char *words, char **argv, int most) {
     char *save = NULL;
     int n = 0;
@@ -123,7 +119,6 @@ Run run_mxtrain(const char *words) {
     return (Run){.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
                  .out = read_text(out),
                  .err = read_text(err),
-                 .seconds = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime),
                  .peak = (int64_t)usage.ru_maxrss << 10};
 }
 
