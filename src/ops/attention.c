@@ -32,7 +32,6 @@ MxValue mx_attention_chosen(MxTrace *t, const MxValue qkv[3], MxValue segments, 
 /* Inputs are queries, keys, values, segments, the sinks, the blocks or what was chosen if there is
  * any of it, and, of the gradient, the last three. */
 enum { Q, K, V, SEGMENTS, SINKS, BLOCKS = SINKS, CHOSEN = SINKS, BEFORE_SINKS = SINKS };
-enum { O, LOG_SUMS, DO, OF_GRADIENT = OPS_OF_GRADIENT };
 
 static bool has_sinks(int n_in, const void *attr, int more) {
     const MxAttentionAttr *a = attr;
@@ -78,15 +77,8 @@ static bool are_keys(const MxAttentionAttr *attr, int64_t keys, int64_t tokens) 
 /* `more` inputs follow. */
 static bool check(MxInfer *infer, int more) {
     const MxAttentionAttr *attr = infer->attr;
-    MxShape q = infer->in[Q].shape, k = infer->in[K].shape, v = infer->in[V].shape;
-    MxShape s = infer->in[SEGMENTS].shape;
-    MxDtype dtype = infer->in[Q].dtype;
-    if (!ops_is_real(infer, Q) || !ops_is(infer, SEGMENTS, MX_I32, 2)) return false;
-    if (q.rank != 4 || k.rank != 4 || v.rank != 4 || infer->in[K].dtype != dtype ||
-        infer->in[V].dtype != dtype)
-        return mx_infer_fail(infer, "q, k and v must be [B, T, heads, H] of one dtype");
-    if (memcmp(k.dim, v.dim, 3 * sizeof *k.dim))
-        return mx_infer_fail(infer, "v must be k's shape but for its own width");
+    MxShape q = infer->in[Q].shape, k = infer->in[K].shape, s = infer->in[SEGMENTS].shape;
+    if (!ops_check_heads(infer)) return false;
     int64_t tokens = attr->has_key_part ? s.dim[1] : k.dim[1];
     bool same_time = ops_is_in_time(attr, q.dim[1], tokens);
     if (q.dim[0] != k.dim[0] || !same_time || q.dim[3] != k.dim[3] || k.dim[2] < 1 ||
@@ -98,32 +90,18 @@ static bool check(MxInfer *infer, int more) {
     return check_sinks(infer, q.dim[2], more);
 }
 
-static MxType type_of_out(const MxInfer *infer) {
-    MxType type = infer->in[Q];
-    type.shape.dim[3] = infer->in[V].shape.dim[3];
-    return type;
-}
-
-/* A number a row of scores. */
-static MxType type_of_rows(const MxInfer *infer) {
-    MxShape q = infer->in[Q].shape;
-    return (MxType){MX_F32, MX_SHAPE(q.dim[0], q.dim[2], q.dim[1])};
-}
-
 static bool attention_infer(MxInfer *infer) {
     if (!check(infer, 0)) return false;
-    infer->n_out = 3;
-    infer->out[0] = type_of_out(infer);
-    infer->out[1] = infer->out[2] = type_of_rows(infer);
+    ops_infer_attention(infer);
     return true;
 }
 
 static void attention_vjp(const MxVjp *v) {
-    MxValue in[SINKS + 1 + OF_GRADIENT];
+    MxValue in[SINKS + 1 + OPS_OF_GRADIENT];
     int n = v->n_in;
     memcpy(in, v->in, (size_t)n * sizeof *in);
-    memcpy(in + n, (MxValue[]){v->out[0], v->out[1], v->dy[0]}, OF_GRADIENT * sizeof *in);
-    MxValue dq = mx_trace_node(v->t, &op_attention_grad, in, n + OF_GRADIENT, v->attr);
+    memcpy(in + n, (MxValue[]){v->out[0], v->out[1], v->dy[0]}, OPS_OF_GRADIENT * sizeof *in);
+    MxValue dq = mx_trace_node(v->t, &op_attention_grad, in, n + OPS_OF_GRADIENT, v->attr);
     for (int i = 0; i < SEGMENTS; i++) v->dx[i] = dq < 0 ? MX_NONE : dq + i;
     v->dx[SEGMENTS] = MX_NONE;
     if (n > SINKS) v->dx[SINKS] = MX_NONE;
@@ -162,27 +140,21 @@ double ops_keys_seen(double length, const MxAttentionAttr *attr) {
     }
 }
 
-/* So many products over the width of keys, and over that of values. Of a part of the keys a query
- * sees its share, on average over all parts. */
-static double products(const MxType *in, const MxAttentionAttr *attr, int of_keys, int of_values) {
-    MxShape q = in[Q].shape, k = in[K].shape, v = in[V].shape;
-    double widths = (double)(of_keys * k.dim[3] + of_values * v.dim[3]);
-    double keys = (double)k.dim[1];
+/* Of a part of the keys a query sees its share, on average over all parts. */
+static double keys_seen(const MxType *in, const MxAttentionAttr *attr) {
+    double keys = (double)in[K].shape.dim[1];
     double tokens = attr->has_key_part ? (double)in[SEGMENTS].shape.dim[1] : keys;
-    double seen = ops_keys_seen(tokens, attr) * (keys / tokens);
-    double pairs = (double)(q.dim[0] * q.dim[1] * q.dim[2]) * seen;
-    return 2 * pairs * widths;
+    return ops_keys_seen(tokens, attr) * (keys / tokens);
 }
 
 static double attention_flops(const MxType *in, const MxType *out, const void *attr) {
     (void)out;
-    return products(in, attr, 1, 1);
+    return ops_attention_flops(in, keys_seen(in, attr));
 }
 
-/* Scores are made again. */
 static double attention_grad_flops(const MxType *in, const MxType *out, const void *attr) {
     (void)out;
-    return products(in, attr, 3, 2);
+    return ops_attention_grad_flops(in, keys_seen(in, attr));
 }
 
 void ops_print_attention(MxText *text, const void *attr) {
@@ -200,12 +172,6 @@ void ops_print_attention(MxText *text, const void *attr) {
     if (a->value_width) mx_text_add(text, " values %lld", (long long)a->value_width);
 }
 
-/* Sequences, heads (of queries together with those of their keys) and queries can be cut. Every
- * query may look at all keys: they are there whole, or go around. */
-enum { CUT_B, CUT_T, CUT_N, CUT_FACTORS };
-static const int query_cut[] = {CUT_B, CUT_T, CUT_N}, key_cut[] = {CUT_B, MX_WHOLE, CUT_N};
-static const int row_cut[] = {CUT_B, CUT_N, CUT_T};
-
 /* The most keys that the last query sees, segments aside; of queries that all see as many, none. */
 static double most_keys(const MxAttentionAttr *attr, int64_t keys) {
     bool is_short = attr->mask == MX_MASK_SLIDING || attr->mask == MX_MASK_CHUNK;
@@ -213,37 +179,24 @@ static double most_keys(const MxAttentionAttr *attr, int64_t keys) {
     return (double)(is_short && attr->window < keys ? attr->window : keys);
 }
 
-/* `more` inputs follow. */
-static void cut_operands(MxFactors *f, int more) {
-    for (int i = 0; i < CUT_FACTORS; i++) ops_new_factor(f);
-    f->ramp = most_keys(f->attr, f->in[K].shape.dim[1]);
-    if (f->ramp > 0) f->swapped = CUT_T;
-    memcpy(f->in_dim[Q], query_cut, sizeof query_cut);
-    memcpy(f->in_dim[K], key_cut, sizeof key_cut);
-    memcpy(f->in_dim[V], key_cut, sizeof key_cut);
-    f->ring = CUT_T;
+/* Sinks, blocks or what was chosen; `more` inputs follow. Later queries see more keys, which go
+ * around or are there whole. */
+static void cut_others(MxFactors *f, int more) {
+    const MxAttentionAttr *attr = f->attr;
+    f->ramp = most_keys(attr, f->in[K].shape.dim[1]);
+    if (f->ramp > 0) f->swapped = OPS_CUT_T;
+    f->ring = OPS_CUT_T;
     f->ring_dim = 1;
     f->ring_in = 1u << K | 1u << V;
-    f->ring_reach = ((const MxAttentionAttr *)f->attr)->block_size ? 0 : (int64_t)f->ramp;
-    f->in_dim[SEGMENTS][0] = CUT_B;
+    f->ring_reach = attr->block_size ? 0 : (int64_t)f->ramp;
     if (f->n_in == BEFORE_SINKS + more) return;
-    f->in_dim[SINKS][0] = has_sinks(f->n_in, f->attr, more) ? CUT_N : CUT_B;
-    if (((const MxAttentionAttr *)f->attr)->is_chosen) f->in_dim[CHOSEN][1] = CUT_T;
+    f->in_dim[SINKS][0] = has_sinks(f->n_in, attr, more) ? OPS_CUT_N : OPS_CUT_B;
+    if (attr->is_chosen) f->in_dim[CHOSEN][1] = OPS_CUT_T;
 }
 
 static void attention_cut(MxFactors *f) {
-    cut_operands(f, 0);
-    memcpy(f->out_dim[0], query_cut, sizeof query_cut);
-    memcpy(f->out_dim[1], row_cut, sizeof row_cut);
-    memcpy(f->out_dim[2], row_cut, sizeof row_cut);
-}
-
-static void attention_localize(const MxShare *share, void *attr) {
-    MxAttentionAttr *a = attr;
-    a->is_part = share->is_cut[CUT_T];
-    a->first_query = share->start[CUT_T];
-    a->is_swapped = share->is_swapped;
-    a->second_query = share->second;
+    ops_cut_attention(f);
+    cut_others(f, 0);
 }
 
 const MxOp op_attention = {
@@ -256,25 +209,16 @@ const MxOp op_attention = {
     .infer = attention_infer,
     .vjp = attention_vjp,
     .partition = attention_cut,
-    .localize = attention_localize,
+    .localize = ops_localize_attention,
     .ring = ops_ring_attention,
     .flops = attention_flops,
     .print = ops_print_attention,
     .doc = "softmax(mask(scale q k), sinks) v; log-sums; largest scores",
 };
 
-static bool is_type(MxType type, MxType wanted) {
-    return type.dtype == wanted.dtype && mx_shape_equal(type.shape, wanted.shape);
-}
-
 static bool attention_grad_infer(MxInfer *infer) {
-    int n = infer->n_in - OF_GRADIENT;
-    if (!check(infer, OF_GRADIENT)) return false;
-    if (!is_type(infer->in[n + O], type_of_out(infer)) ||
-        !is_type(infer->in[n + DO], type_of_out(infer)))
-        return mx_infer_fail(infer, "o and do must be q's type but for the width of v");
-    if (!is_type(infer->in[n + LOG_SUMS], type_of_rows(infer)))
-        return mx_infer_fail(infer, "log-sums must be float32 [B, N, T]");
+    int n = infer->n_in - OPS_OF_GRADIENT;
+    if (!check(infer, OPS_OF_GRADIENT) || !ops_check_saved(infer)) return false;
     bool sinks = has_sinks(n, infer->attr, 0);
     infer->n_out = sinks ? SEGMENTS + 1 : SEGMENTS;
     for (int i = 0; i < SEGMENTS; i++) infer->out[i] = infer->in[i];
@@ -283,26 +227,21 @@ static bool attention_grad_infer(MxInfer *infer) {
 }
 
 static void attention_grad_cut(MxFactors *f) {
-    int n = f->n_in - OF_GRADIENT;
-    cut_operands(f, OF_GRADIENT);
-    memcpy(f->in_dim[n + O], query_cut, sizeof query_cut);
-    memcpy(f->in_dim[n + LOG_SUMS], row_cut, sizeof row_cut);
-    memcpy(f->in_dim[n + DO], query_cut, sizeof query_cut);
-    memcpy(f->out_dim[Q], query_cut, sizeof query_cut);
-    memcpy(f->out_dim[K], key_cut, sizeof key_cut);
-    memcpy(f->out_dim[V], key_cut, sizeof key_cut);
+    int n = f->n_in - OPS_OF_GRADIENT;
+    ops_cut_attention_grad(f);
+    cut_others(f, OPS_OF_GRADIENT);
     f->ring_out = 1u << K | 1u << V;
-    if (has_sinks(n, f->attr, 0)) f->out_dim[SEGMENTS][0] = CUT_N;
+    if (has_sinks(n, f->attr, 0)) f->out_dim[SEGMENTS][0] = OPS_CUT_N;
 }
 
 const MxOp op_attention_grad = {
     .name = "attention_grad",
-    .arity = BEFORE_SINKS + OF_GRADIENT,
+    .arity = BEFORE_SINKS + OPS_OF_GRADIENT,
     .optional = 1,
     .attr_bytes = sizeof(MxAttentionAttr),
     .infer = attention_grad_infer,
     .partition = attention_grad_cut,
-    .localize = attention_localize,
+    .localize = ops_localize_attention,
     .ring = ops_ring_attention_grad,
     .flops = attention_grad_flops,
     .print = ops_print_attention,

@@ -24,13 +24,36 @@ void ops_print_dot(MxText *text, const void *attr);
 int64_t ops_words_of(int64_t keys);
 /* ops_is_chosen — whether input i is what was chosen of so many keys for queries [B, T, ..]. */
 bool ops_is_chosen(const MxInfer *infer, int i, int queries, int64_t keys);
+/* ---- attention of queries [B, T, N, H], and its gradient: what kinds of it share. Inputs begin
+ * with q, k, v and segments, outputs are o [B, T, N, W], log-sums and largest scores [B, N, T]; a
+ * gradient has o, log-sums and do as its last inputs and makes those of q, k and v first. */
+
+enum { OPS_Q, OPS_K, OPS_V, OPS_SEGMENTS, OPS_OF_GRADIENT = 3 };
+/* Factors: sequences, queries, heads (of queries together with those of their keys). Keys are there
+ * whole, or go around. */
+enum { OPS_CUT_B, OPS_CUT_T, OPS_CUT_N };
+
+/* ops_check_heads — that q, k and v have four dims and one dtype, and v's differ from k's at most
+ * in width. ops_check_saved — the last inputs of a gradient. */
+bool ops_check_heads(MxInfer *infer);
+bool ops_check_saved(MxInfer *infer);
+/* ops_infer_attention — the outputs; ops_attention_flops, ops_attention_grad_flops — of a pair of
+ * query and key by how many an average query sees. */
+void ops_infer_attention(MxInfer *infer);
+double ops_attention_flops(const MxType *in, double keys_seen);
+double ops_attention_grad_flops(const MxType *in, double keys_seen);
+/* ops_cut_attention — inputs q, k, v, segments, and the outputs; ops_cut_attention_grad — the same
+ * inputs, the last ones, and the gradients of q, k and v. */
+void ops_cut_attention(MxFactors *f);
+void ops_cut_attention_grad(MxFactors *f);
+/* ops_localize_attention — the queries of a share. */
+void ops_localize_attention(const MxShare *share, void *attr);
+
 /* ops_is_in_time — whether so many queries are among the tokens of as many keys. ops_keys_seen —
  * keys that an average query of so many tokens sees, segments aside. */
 bool ops_is_in_time(const MxAttentionAttr *attr, int64_t queries, int64_t keys);
 double ops_keys_seen(double length, const MxAttentionAttr *attr);
-/* ops_ring_attention, ops_ring_attention_grad — MxOp.ring of attention and of its gradient, which
- * has so many more inputs. */
-enum { OPS_OF_GRADIENT = 3 };
+/* ops_ring_attention, ops_ring_attention_grad — MxOp.ring of attention and of its gradient. */
 void ops_ring_attention(MxTrace *t, const MxGroup *group, const MxValue *in, int n_in,
                         const void *attr, MxValue *out);
 void ops_ring_attention_grad(MxTrace *t, const MxGroup *group, const MxValue *in, int n_in,
