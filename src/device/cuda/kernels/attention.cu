@@ -479,17 +479,22 @@ size_t attention_partial_bytes(const AttentionView *view) {
 
 /* ---- the op */
 
-static bool attention_prepare(MxDevice *, MxKernelCall *call, MxError *err) {
+static bool attention_prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
+    if (attention_is_on_host(call)) return gpu_host_prepare(device, call, err);
     if (call->in_type[0].shape.dim[3] <= ATTENTION_MOST_WIDTH) return true;
     return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "heads are wider than the %d of a GPU's kernel",
                    ATTENTION_MOST_WIDTH);
 }
 
 static size_t attention_scratch(const MxDevice *, const MxKernelCall *call) {
-    return attention_see_bytes(call);
+    return attention_is_on_host(call) ? 0 : attention_see_bytes(call);
 }
 
 static void attention_run(const MxDevice *device, const MxKernelCall *call) {
+    if (attention_is_on_host(call)) {
+        gpu_host_run(device, call);
+        return;
+    }
     AttentionView view = attention_view(call);
     void *scratch = call->scratch;
     view.out = call->out[0];

@@ -49,6 +49,10 @@ typedef struct AttentionView {
 /* attention_view — of a call of attention, its gradient or cache_attention, without what lies in
  * scratch. */
 AttentionView attention_view(const MxKernelCall *call);
+/* attention_is_on_host — a part of the keys, of which rings are made; GPUs have none of these. */
+static inline bool attention_is_on_host(const MxKernelCall *call) {
+    return ((const MxAttentionAttr *)call->attr)->has_key_part;
+}
 /* attention_see — finds out what queries see; the view then knows. It carves attention_see_bytes
  * from scratch. */
 size_t attention_see_bytes(const MxKernelCall *call);

@@ -401,7 +401,8 @@ static void run_f32(const MxDevice *device, const AttentionView *v) {
 
 /* ---- the op */
 
-static bool attention_grad_prepare(MxDevice *, MxKernelCall *call, MxError *err) {
+static bool attention_grad_prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
+    if (attention_is_on_host(call)) return gpu_host_prepare(device, call, err);
     int64_t width = gpu_max(call->in_type[Q].shape.dim[3], call->in_type[V].shape.dim[3]);
     if (width <= ATTENTION_MOST_WIDTH) return true;
     return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "heads are wider than the %d of a GPU's kernel",
@@ -413,6 +414,7 @@ static size_t row_sum_bytes(const AttentionView *v) {
 }
 
 static size_t attention_grad_scratch(const MxDevice *, const MxKernelCall *call) {
+    if (attention_is_on_host(call)) return 0;
     AttentionView view = attention_view(call);
     size_t bytes = attention_see_bytes(call) + gpu_padded(row_sum_bytes(&view));
     if (attention_turns_can(&view, call->in_type[Q].dtype)) bytes += attention_turns_bytes(&view);
@@ -420,6 +422,10 @@ static size_t attention_grad_scratch(const MxDevice *, const MxKernelCall *call)
 }
 
 static void attention_grad_run(const MxDevice *device, const MxKernelCall *call) {
+    if (attention_is_on_host(call)) {
+        gpu_host_run(device, call);
+        return;
+    }
     AttentionView view = attention_view(call);
     void *scratch = call->scratch, *const *last = call->in + call->n_in - LAST;
     const float *log_sums = (const float *)last[LOG_SUMS];
