@@ -183,6 +183,7 @@ typedef struct MxDotAttr {
     MxDtype dtype; /* dtype of the result; sums are in f32 */
     MxDotKind kind;
     int n_contract, n_batch;
+    bool is_square; /* x and y are one value: its product with its own transpose, NT or TN */
 } MxDotAttr;
 
 /* mx_dot — out[M.., N..] = sum over K.., in the operands' common dtype. Every case is one matrix

@@ -118,6 +118,7 @@ void ops_print_dot(MxText *text, const void *attr) {
     const MxDotAttr *a = attr;
     mx_text_add(text, "%s %d %s", names[a->kind], a->n_contract, mx_dtype_name(a->dtype));
     if (a->n_batch) mx_text_add(text, " batch %d", a->n_batch);
+    if (a->is_square) mx_text_add(text, " square");
 }
 
 const MxOp op_dot = {

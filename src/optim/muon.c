@@ -41,10 +41,14 @@ static MxValue iterate(MxTrace *t, MxValue x, const MxLeaf *leaf) {
     int n_rows = leaf->n_contract, n_columns = leaf->shape.rank - leaf->n_batch - n_rows;
     MxDotAttr square = {.kind = is_tall ? MX_DOT_TN : MX_DOT_NT,
                         .n_contract = is_tall ? n_rows : n_columns,
-                        .n_batch = leaf->n_batch};
+                        .n_batch = leaf->n_batch,
+                        .is_square = true};
     MxDotAttr plain = {.n_contract = is_tall ? n_columns : n_rows, .n_batch = leaf->n_batch};
+    MxDotAttr again = plain; /* g is symmetric: g g' is g^2, and half the work */
+    again.kind = MX_DOT_NT;
+    again.is_square = true;
     MxValue g = mx_batch_dot(t, x, x, square);
-    MxValue s = mx_batch_dot(t, mx_scale(t, g, (double)coefficients[2]), g, plain);
+    MxValue s = mx_scale(t, mx_batch_dot(t, g, g, again), (double)coefficients[2]);
     s = mx_add(t, s, mx_scale(t, g, (double)coefficients[1]));
     MxValue moved = is_tall ? mx_batch_dot(t, x, s, plain) : mx_batch_dot(t, s, x, plain);
     return mx_add(t, moved, mx_scale(t, x, (double)coefficients[0]));

@@ -30,6 +30,7 @@ typedef struct Product {
     MxDotKind kind;
     MxDtype in, out;
     bool add;
+    bool is_square; /* of one operand with itself */
 } Product;
 
 enum { MOST = 300 * 300 };
@@ -49,7 +50,8 @@ static void make_want(const Product *p, double *want) {
             double sum = p->add ? operands[3][i * p->n + j] : 0;
             for (int64_t k = 0; k < p->k; k++)
                 sum += operands[1][p->kind == MX_DOT_TN ? k * p->m + i : i * p->k + k] *
-                       operands[2][p->kind == MX_DOT_NT ? j * p->k + k : k * p->n + j];
+                       operands[p->is_square ? 1 : 2]
+                               [p->kind == MX_DOT_NT ? j * p->k + k : k * p->n + j];
             want[i * p->n + j] = sum;
         }
 }
@@ -63,13 +65,15 @@ static void fill(void *to, MxType type, int which) {
 }
 
 static void check_product(const Product *p, const double *want, const MxDeviceConfig *config) {
-    const MxDotAttr attr = {.dtype = p->out, .kind = p->kind, .n_contract = 1};
+    const MxDotAttr attr = {
+        .dtype = p->out, .kind = p->kind, .n_contract = 1, .is_square = p->is_square};
     MxShape a = p->kind == MX_DOT_TN ? MX_SHAPE(p->k, p->m) : MX_SHAPE(p->m, p->k);
     MxShape b = p->kind == MX_DOT_NT ? MX_SHAPE(p->n, p->k) : MX_SHAPE(p->k, p->n);
     const MxType types[] = {{p->in, a}, {p->in, b}};
     Probe *probe = probe_open(config, &(ProbeOp){&op_dot, &attr, types, 2, p->add});
     fill(probe->in[0], types[0], 1);
-    fill(probe->in[1], types[1], 2);
+    fill(probe->in[1], types[1], p->is_square ? 1 : 2);
+    if (p->is_square && p->k % 2) probe->in[1] = probe->in[0]; /* else a copy */
     fill(probe->out[0], probe->out_type[0], 3);
     probe_run(probe);
     double error = 0, size = 0;
@@ -109,6 +113,21 @@ START_TEST(providers_agree) {
                                  .k = size[2],
                                  .kind = (MxDotKind)(kind % 3),
                                  .add = kind >= 3});
+}
+END_TEST
+
+static const int64_t squares[][2] = {{1, 5},     {7, 3},     {31, 64},  {33, 65}, {64, 129},
+                                     {130, 257}, {257, 130}, {290, 301}}; /* rows, columns */
+
+/* A matrix times its own transpose, which is one array or two that are alike. */
+START_TEST(squares_are_right) {
+    make_operands();
+    for (int kind = MX_DOT_NT; kind <= MX_DOT_TN; kind++)
+        check_products((Product){.m = squares[_i][0],
+                                 .n = squares[_i][0],
+                                 .k = squares[_i][1],
+                                 .kind = (MxDotKind)kind,
+                                 .is_square = true});
 }
 END_TEST
 
@@ -407,6 +426,7 @@ Suite *suite_matmul(void) {
     tcase_set_timeout(t, 120);
     tcase_set_tags(t, "tiles");
     tcase_add_loop_test(t, providers_agree, 0, MX_COUNT(sizes));
+    tcase_add_loop_test(t, squares_are_right, 0, MX_COUNT(squares));
     tcase_add_loop_test(t, products_of_few_rows_are_exact, 0, 2 * MX_COUNT(few_sizes));
     tcase_add_loop_test(t, thin_products_are_exact, 0, 3 * MX_COUNT(thin_sizes));
     tcase_add_loop_test(t, large_products_are_exact, 0, 3 * MX_COUNT(large_sizes));

@@ -217,8 +217,8 @@ START_TEST(an_addend_that_dies_is_taken_over) {
     MxValue x = mx_scale(&t, matrix("w"), 2);
     MxValue a = source("a", MX_F32, MX_SHAPE(4, 5)), b = source("b", MX_F32, MX_SHAPE(5, 6));
     MxValue in[] = {a, b, x};
-    MxValue y =
-        mx_trace_node(&t, &op_dot, (MxValue[]){a, b}, 2, &(MxDotAttr){MX_F32, MX_DOT_NN, 1, 0});
+    MxValue y = mx_trace_node(&t, &op_dot, (MxValue[]){a, b}, 2,
+                              &(MxDotAttr){.dtype = MX_F32, .n_contract = 1});
     MxNode *node = &t.graph->nodes[t.graph->values[y].node];
     node->in = mx_arena_grow(&arena, in, 3, 3, sizeof *in);
     node->n_in = 3;

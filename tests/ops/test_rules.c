@@ -187,18 +187,19 @@ static const struct {
     const void *attr;
     const char *text;
 } prints[] = {
-    {&op_dot, &(const MxDotAttr){MX_BF16, MX_DOT_TN, 2, 0}, "tn 2 bfloat16"},
-    {&op_dot, &(const MxDotAttr){MX_F32, MX_DOT_NN, 1, 1}, "nn 1 float32 batch 1"},
+    {&op_dot, &(const MxDotAttr){MX_BF16, MX_DOT_TN, 2, 0, true}, "tn 2 bfloat16 square"},
+    {&op_dot, &(const MxDotAttr){MX_F32, MX_DOT_NN, 1, 1, false}, "nn 1 float32 batch 1"},
     {&op_cast, &(const MxCastAttr){MX_F32}, "float32"},
     {&op_sinkhorn, &(const MxSinkhornAttr){20}, "20"},
     {&op_permutations, &(const MxPermutationsAttr){3, true}, "of 3 back"},
     {&op_quantize, &(const MxQuantAttr){MX_F32, {MX_NF4, 0, 64}}, "nf4 64 dim 0"},
     {&op_dequantize, &(const MxQuantAttr){MX_BF16, {MX_INT8, 1, 32}}, "int8 32 dim 1 bfloat16"},
-    {&op_quant_dot, &(const MxQuantDotAttr){{MX_BF16, MX_DOT_NT, 1, 0}, {MX_NF4, 0, 64}},
+    {&op_quant_dot, &(const MxQuantDotAttr){{MX_BF16, MX_DOT_NT, 1, 0, false}, {MX_NF4, 0, 64}},
      "nt 1 bfloat16 nf4 64 dim 0"},
     {&op_encode, &(const MxEncodeAttr){.grid = MX_GRID_E5M2, .n_contract = 2, .leads = true},
      "fp8_e5m2 first 2"},
-    {&op_coded_dot, &(const MxCodedDotAttr){.dot = {MX_F32, MX_DOT_TN, 2, 0}, .columns = true},
+    {&op_coded_dot,
+     &(const MxCodedDotAttr){.dot = {MX_F32, MX_DOT_TN, 2, 0, false}, .columns = true},
      "tn 2 float32 columns"},
     {&op_adamw, &(const MxAdamwAttr){.eps = 1e-8, .weight_decay = 0.1, .nesterov = true},
      "eps 1e-08 0 decay 0.1 nesterov"},

@@ -112,6 +112,7 @@ typedef struct CpuMatmulSpec {
     int64_t m, n, k, lda, ldb, ldc;
     bool trans_a, trans_b, accumulate;
     MxDtype in, out;
+    bool is_square; /* A and B, one of them transposed, may be one array: C is then symmetric */
 } CpuMatmulSpec;
 
 typedef struct CpuProvider {

@@ -8,9 +8,12 @@
 #include <dlfcn.h>
 #include <limits.h>
 
+enum { MIRROR_SIDE = 32 }; /* of a tile, some of which fit in the first cache */
+
 /* Its functions, once it is loaded. */
 static struct {
     __typeof__(cblas_sgemm) *sgemm;
+    __typeof__(cblas_ssyrk) *ssyrk;
     __typeof__(openblas_get_parallel) *get_parallel;
     __typeof__(openblas_get_corename) *get_corename;
 } blas;
@@ -38,7 +41,8 @@ bool cpu_openblas_open(MxError *err) {
                        "OpenBLAS was loaded in another flavour than OpenMP (%s); install "
                        "libopenblas0-openmp and leave LD_LIBRARY_PATH alone",
                        blas.get_parallel() ? "pthread" : "serial");
-    return find(library, "cblas_sgemm", &blas.sgemm, err);
+    return find(library, "cblas_ssyrk", &blas.ssyrk, err) &&
+           find(library, "cblas_sgemm", &blas.sgemm, err);
 }
 
 const char *cpu_openblas_core(void) {
@@ -61,9 +65,38 @@ static bool prepare(MxDevice *device, CpuMatmul *matmul, MxError *err) {
                    (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n);
 }
 
+typedef struct Mirror {
+    float *c;
+    int64_t n, step;
+} Mirror;
+
+/* Rows of tiles: what lies below the diagonal, above it. */
+static void mirror(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const Mirror *m = context;
+    for (int64_t i = begin * MIRROR_SIDE; i < cpu_min(end * MIRROR_SIDE, m->n); i += MIRROR_SIDE)
+        for (int64_t j = 0; j <= i; j += MIRROR_SIDE)
+            for (int64_t row = i; row < cpu_min(i + MIRROR_SIDE, m->n); row++)
+                for (int64_t k = j; k < cpu_min(j + MIRROR_SIDE, row); k++)
+                    m->c[k * m->step + row] = m->c[row * m->step + k];
+}
+
+/* Half of a symmetric product, and its mirror image. */
+static void run_square(const CpuMatmul *matmul, const void *a, void *c) {
+    const CpuMatmulSpec *s = &matmul->run;
+    blas.ssyrk(CblasRowMajor, CblasLower, transpose(s->trans_a), (blasint)s->n, (blasint)s->k, 1.0f,
+               a, (blasint)s->lda, 0.0f, c, (blasint)s->ldc);
+    Mirror m = {.c = c, .n = s->n, .step = s->ldc};
+    cpu_for_uneven(matmul->device, (s->n + MIRROR_SIDE - 1) / MIRROR_SIDE, 1, mirror, &m);
+}
+
 static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c, void *scratch) {
     (void)scratch;
     const CpuMatmulSpec *s = &matmul->run;
+    if (s->is_square && a == b) {
+        run_square(matmul, a, c);
+        return;
+    }
     blas.sgemm(CblasRowMajor, transpose(s->trans_a), transpose(s->trans_b), (blasint)s->m,
                (blasint)s->n, (blasint)s->k, 1.0f, a, (blasint)s->lda, b, (blasint)s->ldb,
                s->accumulate ? 1.0f : 0.0f, c, (blasint)s->ldc);

@@ -27,7 +27,8 @@ bool cpu_splits_f32(const MxDevice *device) {
 
 /* Who is fastest, from bench/results.csv. Few rows: few.c, which gives each row what it gets alone.
  * Floats: the libraries, whose order changes with the size; bf16: oneDNN where the processor is
- * good at it, else product.c, which reads half of what a conversion beforehand would. */
+ * good at it, else product.c, which reads half of what a conversion beforehand would. A matrix
+ * times itself: OpenBLAS, which makes half of it. */
 static const CpuProvider *auto_provider(const MxDevice *device, const CpuMatmulSpec *spec) {
     const double large_flops = 1e9;
     double flops = 2.0 * (double)spec->m * (double)spec->n * (double)spec->k;
@@ -35,6 +36,7 @@ static const CpuProvider *auto_provider(const MxDevice *device, const CpuMatmulS
     if (cpu_is_few(spec)) return &cpu_few_products;
     if (spec->in == MX_BF16) return cpu_multiplies_bf16(device) ? &cpu_onednn : &cpu_own_products;
     if (spec->out == MX_BF16 || cpu_splits_f32(device)) return &cpu_own_products;
+    if (spec->is_square) return &cpu_openblas;
     return flops >= large_flops ? &cpu_openblas : &cpu_onednn;
 }
 
@@ -63,7 +65,8 @@ static CpuMatmulSpec with_strides(CpuMatmulSpec s) {
 static bool same_spec(const CpuMatmulSpec *x, const CpuMatmulSpec *y) {
     return x->m == y->m && x->n == y->n && x->k == y->k && x->lda == y->lda && x->ldb == y->ldb &&
            x->ldc == y->ldc && x->trans_a == y->trans_a && x->trans_b == y->trans_b &&
-           x->accumulate == y->accumulate && x->in == y->in && x->out == y->out;
+           x->accumulate == y->accumulate && x->in == y->in && x->out == y->out &&
+           x->is_square == y->is_square;
 }
 
 /* Converted operands are copies of what is stored, from the first element to the last. */
@@ -192,7 +195,9 @@ static CpuMatmulSpec dot_spec(const MxKernelCall *call) {
                            .trans_b = attr->kind == MX_DOT_NT,
                            .accumulate = call->accumulate & 1,
                            .in = call->in_type[0].dtype,
-                           .out = call->out_type[0].dtype};
+                           .out = call->out_type[0].dtype,
+                           .is_square = attr->is_square && sizes.m == sizes.n &&
+                                        attr->kind != MX_DOT_NN && !(call->accumulate & 1)};
 }
 
 static size_t dot_scratch(const MxDevice *device, const MxKernelCall *call) {
