@@ -309,6 +309,8 @@ typedef struct HfShards {
     MxMap by_name; /* of these */
 } HfShards;
 
+/* hf_find — a tensor of any of them, and the file that has it; NULL = none has it. */
+const MxTensor *hf_find(const HfShards *shards, const char *name, const MxTensors **file);
 /* hf_scaled_find — a tensor as what it stands for, if it holds codes; else NULL. hf_scaled_fault —
  * why it cannot be read, of one that does not fit. hf_scaled_read — n of its elements.
  * hf_scaled_is_idle — whether a tensor beside such ones says nothing of weights. */

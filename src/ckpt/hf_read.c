@@ -134,10 +134,8 @@ static const struct {
              {"model.layers.", "layers."}};
 
 static bool find_spelled(Folder *f, const char *name, HfLink *link) {
-    for (int i = 0; i < f->shards.n && !link->tensor; i++) {
-        link->file = f->shards.file[i];
-        link->tensor = mx_tensors_find(link->file, name);
-    }
+    if (link->tensor) return true;
+    link->tensor = hf_find(&f->shards, name, &link->file);
     if (link->tensor && f->model->is_scaled)
         link->scaled = hf_scaled_find(&f->shards, f->model, link->file, link->tensor);
     if (link->scaled) link->tensor = &link->scaled->decoded;

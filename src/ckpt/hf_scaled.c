@@ -25,7 +25,7 @@ bool hf_scaled_is_idle(const char *name) {
 
 /* ---- which tensors they are */
 
-static const MxTensor *find(const HfShards *shards, const char *name, const MxTensors **file) {
+const MxTensor *hf_find(const HfShards *shards, const char *name, const MxTensors **file) {
     const MxTensor *tensor = NULL;
     for (int i = 0; i < shards->n && !tensor; i++) {
         *file = shards->file[i];
@@ -41,7 +41,7 @@ static bool find_scales(const HfShards *shards, HfScaled *s) {
         int kept = (int)(strlen(name) - strlen(scale_names[i].less));
         const char *theirs =
             mx_arena_printf(shards->arena, "%.*s%s", kept, name, scale_names[i].more);
-        s->scales = find(shards, theirs, &s->scale_file);
+        s->scales = hf_find(shards, theirs, &s->scale_file);
     }
     return s->scales != NULL;
 }

@@ -37,8 +37,8 @@ enum { OPS_CUT_B, OPS_CUT_T, OPS_CUT_N };
  * in width. ops_check_saved — the last inputs of a gradient. */
 bool ops_check_heads(MxInfer *infer);
 bool ops_check_saved(MxInfer *infer);
-/* ops_infer_attention — the outputs; ops_attention_flops, ops_attention_grad_flops — of a pair of
- * query and key by how many an average query sees. */
+/* ops_infer_attention — the outputs. ops_attention_flops, ops_attention_grad_flops — for queries
+ * that see so many keys on average. */
 void ops_infer_attention(MxInfer *infer);
 double ops_attention_flops(const MxType *in, double keys_seen);
 double ops_attention_grad_flops(const MxType *in, double keys_seen);

@@ -7,8 +7,6 @@
 
 #include "internal.h"
 
-#include <stdint.h>
-
 /* ---- attention over the keys of two parts */
 
 static MxValue join(MxTrace *t, const MxValue a[3], const MxValue b[3], MxDtype dtype) {
