@@ -77,7 +77,7 @@ static bool run_open(Run *run, const MxConfig *config) {
 }
 
 static void train_a_step(MxTrainState *state) {
-    MxBatch batch = small_batch(&arena, LENGTH, 0);
+    MxBatch batch = small_batch(&arena, NULL, 0);
     mx_train_loss_and_grad(state, &batch);
     mx_train_update(state);
 }

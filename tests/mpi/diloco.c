@@ -436,14 +436,14 @@ START_TEST(replicas_are_runs_of_their_own) {
     double loss_off = 0, eval;
     MxCommCount plain, sent = {0};
     for (int step = 0; step < APART_STEPS; step++) {
-        MxBatch batch = small_batch(&arena, small_length(v), step);
+        MxBatch batch = small_batch(&arena, v, step);
         MxLoss loss = record_loss(s, step, &batch);
         update_counted(s, &sent);
         if (!step) plain = sent;
         step_alone(&alone, &batch, step);
         loss_off = fmax(loss_off, fabs(loss.loss - alone.loss));
     }
-    MxBatch all = small_batch(&arena, small_length(v), APART_STEPS);
+    MxBatch all = small_batch(&arena, v, APART_STEPS);
     MxBatch batch = rows_of(&all, (int)mx_train_rows(s->config), 0, /* as many as are loaded */
                             (int)s->config->gradient_accumulation_steps);
     eval = mx_train_eval(s, &batch).loss;
@@ -464,7 +464,7 @@ END_TEST
 
 /* Every token counts, so that replicas weigh alike. */
 static MxBatch full_batch(int step) {
-    MxBatch batch = small_batch(&arena, LENGTH, step);
+    MxBatch batch = small_batch(&arena, NULL, step);
     for (int64_t i = 0; i < batch.rows * batch.length; i++)
         batch.field[MX_INPUTS_SEGMENTATION][i] = batch.field[MX_TARGETS_SEGMENTATION][i] = 1;
     return batch;

@@ -32,7 +32,7 @@ START_TEST(micro_batches_share_an_exchange) {
                                             "shard_optimizer_over_data=true"};
     const RankMesh *mesh = mesh_of_data(_i);
     int n_ranks = mx_comm_size(comm);
-    if (mx_comm_rank(comm) || !mesh || small_rows() % (4 * n_ranks)) return;
+    if (mx_comm_rank(comm) || !mesh || small_rows(NULL) % (4 * n_ranks)) return;
     MxArena arena = {.name = "accumulation"};
     for (int z = 0; z < 2; z++) {
         Variant two = {.set = {over_data[z], "gradient_accumulation_steps=2", "steps=2"},
@@ -102,7 +102,7 @@ START_TEST(long_rows_are_shared_evenly) {
     const char *const unbalanced[] = {one[0], "context_parallel_load_balance=false", NULL};
     const char *const many[] = {"base_num_kv_heads=8", NULL, NULL};
     const uint64_t n = (uint64_t)mx_comm_size(comm);
-    if (mx_comm_rank(comm) || n < 2 || small_rows() % MICROS) return;
+    if (mx_comm_rank(comm) || n < 2 || small_rows(NULL) % MICROS) return;
     MxArena arena = {.name = "rows"};
     for (int i = 0; i < 2; i++) {
         MxCommCount by_heads = sent_of_rows(&arena, axes[i], many, "all_to_all");
@@ -127,7 +127,7 @@ START_TEST(keys_go_where_they_are_seen) {
     const char *const near[] = {"base_num_kv_heads=1", "attention_type=local_sliding",
                                 "sliding_window_size=30"};
     const uint64_t n = (uint64_t)mx_comm_size(comm);
-    if (mx_comm_rank(comm) || n < 2 || small_rows() % MICROS) return;
+    if (mx_comm_rank(comm) || n < 2 || small_rows(NULL) % MICROS) return;
     MxArena arena = {.name = "rows"};
     const uint64_t calls = LAYERS * MICROS * ARRAYS, part = ROW_BYTES / n;
     MxCommCount far = sent_of_rows(&arena, "context", all, "ring_shift");
@@ -152,7 +152,7 @@ START_TEST(runs_are_alike) {
                       err.text.data);
         mx_train_state_init(run[r]);
         for (int step = 0; step < STEPS; step++) {
-            MxBatch batch = small_batch(&arena, LENGTH, step);
+            MxBatch batch = small_batch(&arena, NULL, step);
             mx_train_loss_and_grad(run[r], &batch);
             mx_train_update(run[r]);
         }

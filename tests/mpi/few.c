@@ -66,7 +66,7 @@ static uint64_t update_bytes(MxArena *arena, int number, const RankMesh *mesh, c
                        .set = {"gradient_accumulation_steps=2", set, meshes[number].more},
                        .parts = 2};
     MxTrainState *s = record_open(arena, small_config(arena, &v, mesh));
-    MxBatch batch = small_batch(arena, LENGTH, 0);
+    MxBatch batch = small_batch(arena, NULL, 0);
     mx_train_loss_and_grad(s, &batch);
     MxCommCount before = mx_comm_count(comm);
     mx_train_update(s);
@@ -77,12 +77,12 @@ START_TEST(bytes_are_as_planned_and_fewer) {
     int mesh_number = _i / MX_COUNT(wires), wire = _i % MX_COUNT(wires);
     MxArena arena = {.name = "bytes"};
     RankMesh mesh;
-    if (!rank_mesh(mesh_number, &mesh) || small_rows() % (4 * mx_comm_size(comm))) return;
+    if (!rank_mesh(mesh_number, &mesh) || small_rows(NULL) % (4 * mx_comm_size(comm))) return;
     const Variant v = {.name = "few", .set = {wires[wire].set, meshes[mesh_number].more}};
     const MxConfig *config = small_config(&arena, &v, &mesh);
     MxTrainState *s = record_open(&arena, config);
     MxCommCount before = mx_comm_count(comm);
-    MxBatch batch = small_batch(&arena, LENGTH, 0);
+    MxBatch batch = small_batch(&arena, NULL, 0);
     mx_train_loss_and_grad(s, &batch);
     mx_train_update(s);
     MxCommCount sent = mx_comm_count(comm);
@@ -241,7 +241,7 @@ START_TEST(trains_like_float32) {
         program_read_all(s, s->var.param[i], start[i]);
     }
     for (int step = 0; step < STEPS_FAR; step++) {
-        MxBatch batch = small_batch(&arena, LENGTH, step);
+        MxBatch batch = small_batch(&arena, NULL, step);
         double a = mx_train_loss_and_grad(s, &batch).loss,
                b = mx_train_loss_and_grad(whole, &batch).loss;
         losses = fmax(losses, fabs(a / b - 1));

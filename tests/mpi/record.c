@@ -168,13 +168,13 @@ static void write_record(const Variant *v, const char *path) {
     mx_train_state_begin(s);
     put_list(file, s, s->var.param, n);
     for (int step = 0; step < STEPS; step++) {
-        MxBatch batch = small_batch(&arena, small_length(v), step);
+        MxBatch batch = small_batch(&arena, v, step);
         numbers.loss[step] = record_loss(s, step, &batch);
         put_list(file, s, s->var.gradient, n);
         numbers.update[step] = mx_train_update(s);
     }
     put_list(file, s, s->var.param, n);
-    MxBatch batch = small_batch(&arena, small_length(v), STEPS);
+    MxBatch batch = small_batch(&arena, v, STEPS);
     if (record_has_eval(s->config)) numbers.eval = mx_train_eval(s, &batch);
     rewind(file);
     put(file, &numbers, sizeof numbers);

@@ -43,7 +43,7 @@ static double parameters_apart(MxArena *arena, const MxTrainState *a, const MxTr
 static MxCommCount train(MxTrainState *s, MxArena *arena, double *losses) {
     MxCommCount before = {0}, after;
     for (int step = 0; step < STEPS; step++) {
-        MxBatch batch = small_batch(arena, LENGTH, step);
+        MxBatch batch = small_batch(arena, NULL, step);
         before = mx_comm_count(comm);
         losses[step] = mx_train_loss_and_grad(s, &batch).loss;
         mx_train_update(s);

@@ -21,11 +21,12 @@ static const char *const tiny[] = {
     "ici_fsdp_parallelism=1",
 };
 
-int small_length(const Variant *v) {
-    return v->length ? v->length : LENGTH;
+static int length_of(const Variant *v) {
+    return v && v->length ? v->length : LENGTH;
 }
 
-int small_rows(void) {
+int small_rows(const Variant *v) {
+    if (v && v->rows) return v->rows;
     return mx_comm_size(comm) % 3 ? 16 : 12;
 }
 
@@ -73,9 +74,9 @@ bool small_load(MxArena *arena, const Variant *v, const RankMesh *mesh, MxConfig
             override(&set,
                      mx_arena_printf(arena, "ici_%s_parallelism=%lld",
                                      axis_key(mx_mesh_default_axes[i]), (long long)mesh->size[i]));
-    override(&set, mx_arena_printf(arena, "max_target_length=%d", small_length(v)));
+    override(&set, mx_arena_printf(arena, "max_target_length=%d", length_of(v)));
     override(&set, mx_arena_printf(arena, "per_device_batch_size=%.17g",
-                                   (double)small_rows() / (v->parts ? v->parts : 1) / n_ranks));
+                                   (double)small_rows(v) / (v->parts ? v->parts : 1) / n_ranks));
     override(&set, "eval_per_device_batch_size=0");
     MxConfigRequest request = {.n_ranks = n_ranks,
                                .files = files,
@@ -99,10 +100,11 @@ static uint32_t word(int step, int64_t i) {
     return w[0];
 }
 
-MxBatch small_batch(MxArena *arena, int length, int step) {
-    MxBatch batch = mx_batch_new(arena, small_rows(), length);
-    for (int row = 0; row < small_rows(); row++) {
-        int pair = row % (small_rows() / 2);
+MxBatch small_batch(MxArena *arena, const Variant *v, int step) {
+    const int rows = small_rows(v), length = length_of(v);
+    MxBatch batch = mx_batch_new(arena, rows, length);
+    for (int row = 0; row < rows; row++) {
+        int pair = row % (rows / 2);
         int first = 3 + (int)(word(step, -1 - pair) % 6), second = first + 4;
         for (int t = 0; t < length; t++) {
             int i = row * length + t, segment = t < first ? 1 : t < second ? 2 : 3;

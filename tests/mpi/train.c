@@ -115,14 +115,14 @@ static const Variant rows[] = {
     {.name = "something again", .set = {"remat_policy=minimal", "z_loss_multiplier=0.01", SGD}},
     {.name = "weights cut otherwise", .set = {"logical_axis_rules=[[embed,tensor],[mlp,[fsdp]],[q_heads,[]],[kv_heads,context],[vocab,[data]]]", SGD}},
     {.name = "activations whole", .set = {"logical_axis_rules=[[activation_mlp,[]],[activation_heads,[]],[activation_kv_heads,[]],[activation_embed,[]],[activation_length,[]]]", SGD}},
-    {.name = "a long row, one head of keys", .set = {"decoder_block=qwen3", "use_qk_norm=true", "base_num_kv_heads=1", "gradient_accumulation_steps=16", SGD}, .length = 512, .parts = 16, .axes = {"context", "context_usp_ulysses"}},
-    {.name = "a long row, windows, caps, everything again", .set = {"decoder_block=olmo3", "use_qk_norm=true", "sliding_window_size=400", "attn_logits_soft_cap=5", "base_num_decoder_layers=4", "base_num_kv_heads=1", "remat_policy=full", "gradient_accumulation_steps=16", SGD}, .length = 512, .parts = 16, .axes = {"context", "context_usp_ulysses"}},
-    {.name = "a long row, sinks", .set = {"decoder_block=gpt_oss", "num_experts=8", "num_experts_per_tok=2", "mlp_bias=true", "routed_bias=true", "attention_bias=true", "attention_sink=true", "sliding_window_size=400", "mlp_activations=[sigmoid,linear]", "mlp_activations_limit=0.5", "base_num_kv_heads=1", "gradient_accumulation_steps=16", SGD}, .length = 512, .parts = 16, .axes = {"context", "context_usp_ulysses"}},
-    {.name = "a long row, latent attention of one head", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=2", "q_lora_rank=24", "kv_lora_rank=48", "qk_nope_head_dim=48", "qk_rope_head_dim=16", "v_head_dim=48", "base_num_query_heads=1", "base_num_kv_heads=1", "use_qk_clip=true", "qk_clip_threshold=0.01", "gradient_accumulation_steps=16", SGD}, .length = 512, .parts = 16, .axes = {"context", "context_usp_ulysses"}},
-    {.name = "a long row around a ring", .set = {"decoder_block=qwen3", "use_qk_norm=true", "base_num_kv_heads=1", "context_parallel_strategy=ring", "gradient_accumulation_steps=16", SGD}, .length = 512, .parts = 16, .axes = {"context", "context_usp_ulysses"}},
-    {.name = "a ring, windows, sinks, everything again", .set = {"decoder_block=gpt_oss", "num_experts=8", "num_experts_per_tok=2", "mlp_bias=true", "routed_bias=true", "attention_bias=true", "attention_sink=true", "sliding_window_size=100", "mlp_activations=[sigmoid,linear]", "mlp_activations_limit=0.5", "base_num_kv_heads=1", "remat_policy=full", "context_parallel_strategy=ring", "context_parallel_load_balance=false", "gradient_accumulation_steps=16", SGD}, .length = 512, .parts = 16, .axes = {"context", "context_usp_ulysses"}},
-    {.name = "a ring, tokens that an indexer chooses", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=2", "q_lora_rank=24", "kv_lora_rank=48", "qk_nope_head_dim=48", "qk_rope_head_dim=16", "v_head_dim=48", "base_num_query_heads=1", "base_num_kv_heads=1", "use_indexer=true", "indexer_n_heads=8", "indexer_head_dim=16", "indexer_topk=9", "use_qk_clip=true", "qk_clip_threshold=0.01", "context_parallel_strategy=ring", "gradient_accumulation_steps=16", SGD}, .length = 32, .parts = 16, .axes = {"context", "context_usp_ulysses"}}, /* short: of long rows some query has two keys as good as each other, and which one it takes hangs on rounding */
-    {.name = "bfloat16, a ring, something again", .set = {"dtype=bfloat16", "decoder_block=qwen3", "use_qk_norm=true", "base_num_kv_heads=1", "remat_policy=minimal", "context_parallel_strategy=ring", "gradient_accumulation_steps=16", SGD}, .length = 512, .parts = 16, .axes = {"context", "context_usp_ulysses"}, .is_bf16 = true},
+    {.name = "a long row, one head of keys", .set = {"decoder_block=qwen3", "use_qk_norm=true", "base_num_kv_heads=1", "gradient_accumulation_steps=4", SGD}, .length = 512, .rows = 4, .parts = 4, .axes = {"context", "context_usp_ulysses"}},
+    {.name = "a long row, windows, caps, everything again", .set = {"decoder_block=olmo3", "use_qk_norm=true", "sliding_window_size=400", "attn_logits_soft_cap=5", "base_num_decoder_layers=4", "base_num_kv_heads=1", "remat_policy=full", "gradient_accumulation_steps=4", SGD}, .length = 512, .rows = 4, .parts = 4, .axes = {"context", "context_usp_ulysses"}},
+    {.name = "a long row, sinks", .set = {"decoder_block=gpt_oss", "num_experts=8", "num_experts_per_tok=2", "mlp_bias=true", "routed_bias=true", "attention_bias=true", "attention_sink=true", "sliding_window_size=400", "mlp_activations=[sigmoid,linear]", "mlp_activations_limit=0.5", "base_num_kv_heads=1", "gradient_accumulation_steps=4", SGD}, .length = 512, .rows = 4, .parts = 4, .axes = {"context", "context_usp_ulysses"}},
+    {.name = "a long row, latent attention of one head", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=2", "q_lora_rank=24", "kv_lora_rank=48", "qk_nope_head_dim=48", "qk_rope_head_dim=16", "v_head_dim=48", "base_num_query_heads=1", "base_num_kv_heads=1", "use_qk_clip=true", "qk_clip_threshold=0.01", "gradient_accumulation_steps=4", SGD}, .length = 512, .rows = 4, .parts = 4, .axes = {"context", "context_usp_ulysses"}},
+    {.name = "a long row around a ring", .set = {"decoder_block=qwen3", "use_qk_norm=true", "base_num_kv_heads=1", "context_parallel_strategy=ring", "gradient_accumulation_steps=4", SGD}, .length = 512, .rows = 4, .parts = 4, .axes = {"context", "context_usp_ulysses"}},
+    {.name = "a ring, windows, sinks, everything again", .set = {"decoder_block=gpt_oss", "num_experts=8", "num_experts_per_tok=2", "mlp_bias=true", "routed_bias=true", "attention_bias=true", "attention_sink=true", "sliding_window_size=100", "mlp_activations=[sigmoid,linear]", "mlp_activations_limit=0.5", "base_num_kv_heads=1", "remat_policy=full", "context_parallel_strategy=ring", "context_parallel_load_balance=false", "gradient_accumulation_steps=4", SGD}, .length = 512, .rows = 4, .parts = 4, .axes = {"context", "context_usp_ulysses"}},
+    {.name = "a ring, tokens that an indexer chooses", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=2", "q_lora_rank=24", "kv_lora_rank=48", "qk_nope_head_dim=48", "qk_rope_head_dim=16", "v_head_dim=48", "base_num_query_heads=1", "base_num_kv_heads=1", "use_indexer=true", "indexer_n_heads=8", "indexer_head_dim=16", "indexer_topk=9", "use_qk_clip=true", "qk_clip_threshold=0.01", "context_parallel_strategy=ring", "gradient_accumulation_steps=4", SGD}, .length = 32, .rows = 4, .parts = 4, .axes = {"context", "context_usp_ulysses"}}, /* short: of long rows some query has two keys as good as each other, and which one it takes hangs on rounding */
+    {.name = "bfloat16, a ring, something again", .set = {"dtype=bfloat16", "decoder_block=qwen3", "use_qk_norm=true", "base_num_kv_heads=1", "remat_policy=minimal", "context_parallel_strategy=ring", "gradient_accumulation_steps=4", SGD}, .length = 512, .rows = 4, .parts = 4, .axes = {"context", "context_usp_ulysses"}, .is_bf16 = true},
     {.name = "mesh of fsdp", .set = {"custom_mesh_and_rule=pure-fsdp", SGD}, .axes = {"fsdp"}},
     {.name = "mesh with experts along the context", .set = {"custom_mesh_and_rule=ep-as-cp", SGD}, .axes = {"data", "fsdp", "expert"}},
     {.name = "bfloat16", .set = {"dtype=bfloat16", SGD}, .is_bf16 = true},
@@ -196,7 +196,7 @@ static bool is_everywhere(const Variant *v) {
 
 /* Whether the rows of a batch are as many parts. */
 static bool has_rows(const Variant *v) {
-    return !v->parts || small_rows() % v->parts == 0;
+    return !v->parts || small_rows(v) % v->parts == 0;
 }
 
 static bool runs_on(int variant, int mesh) {
@@ -325,7 +325,7 @@ static Seen train(MxTrainState *s, const Variant *v, const Record *r, MxArena *a
     mx_train_state_begin(s);
     seen.init = farthest(s, s->var.param, &r->init, &seen.init_of);
     for (int step = 0; step < STEPS; step++) {
-        MxBatch batch = small_batch(arena, small_length(v), step);
+        MxBatch batch = small_batch(arena, v, step);
         MxCommCount before = mx_comm_count(comm);
         MxLoss loss = record_loss(s, step, &batch);
         MxCommCount made = sent_since(before);
@@ -341,7 +341,7 @@ static Seen train(MxTrainState *s, const Variant *v, const Record *r, MxArena *a
         seen.norm = fmax(seen.norm, relative(update.param_norm, r->update[step].param_norm));
     }
     seen.last = farthest(s, s->var.param, &r->last, &seen.last_of);
-    MxBatch batch = small_batch(arena, small_length(v), STEPS);
+    MxBatch batch = small_batch(arena, v, STEPS);
     if (record_has_eval(s->config))
         seen.loss = fmax(seen.loss, relative(mx_train_eval(s, &batch).loss, r->eval.loss));
     return seen;
@@ -492,8 +492,8 @@ static bool fits_stages(int variant, int mesh) {
     int64_t stages = m->size[at], layers = number_in(v, "base_num_decoder_layers=", 2);
     int64_t each = number_in(v, "num_layers_per_pipeline_stage=", 1);
     int64_t micros = number_in(v, "num_pipeline_microbatches=", stages) * (v->parts ? v->parts : 1);
-    bool divides = layers % (stages * each) == 0 && small_rows() % micros == 0 &&
-                   small_rows() / micros % (mx_comm_size(comm) / stages) == 0;
+    bool divides = layers % (stages * each) == 0 && small_rows(v) % micros == 0 &&
+                   small_rows(v) / micros % (mx_comm_size(comm) / stages) == 0;
     for (int i = 0; i < MOST_SET && v->set[i]; i++)
         if (!strcmp(v->set[i], "use_qk_clip=true") || !strcmp(v->set[i], "score_head=true") ||
             mx_text_has_prefix(v->set[i], "engram_layers") ||
