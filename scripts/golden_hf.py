@@ -8,6 +8,7 @@ input_ids, labels (-100: does not count; the model shifts them), logits and loss
 """
 import json
 import os
+import re
 import sys
 
 import h5py
@@ -162,6 +163,20 @@ def gpt_oss_mxfp4():
                                      sliding_window=6, rope_parameters=YARN)
 
 
+# Sizes for words of codes, and those with which a matrix has more than 256 blocks of 64, across rows.
+FEW = dict(TINY, hidden_size=32, intermediate_size=64, head_dim=16, vocab_size=48)
+MANY = dict(FEW, hidden_size=96, intermediate_size=192)
+
+
+def llama_few(sizes=FEW):
+    return transformers.LlamaConfig(**sizes, num_hidden_layers=1)
+
+
+def qwen2_few():
+    sizes = {k: v for k, v in FEW.items() if k != "head_dim"}
+    return transformers.Qwen2Config(**dict(sizes, hidden_size=64), num_hidden_layers=1)
+
+
 # ---- weights in few bits, as models are published: codes and the scales of blocks
 
 E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
@@ -236,9 +251,192 @@ def deepseek_v4_in_fp4(few, plain):
             "weight_block_size": [2, 2]}
 
 
-# Those that transformers reads itself without other packages: blocks must divide matrices.
-IN_FEW_BITS = {"llama_fp8": (llama_in_fp8, False), "deepseek_v3_fp8": (deepseek_in_fp8, False),
-               "gpt_oss_mxfp4": (gpt_oss_in_fp4, True), "deepseek_v4_fp4": (deepseek_v4_in_fp4, True)}
+def to_words(codes, bits):
+    """Rows of codes in words of 32 bits, the first in the lowest."""
+    return (codes.long().unflatten(-1, (-1, 32 // bits)) << torch.arange(0, 32, bits)).sum(-1).int()
+
+
+def from_words(words, bits):
+    """The codes of rows of words of any size."""
+    return (words[..., None].int() >> torch.arange(0, 8 * words.element_size(), bits) & 2**bits - 1).flatten(-2)
+
+
+def to_grid(w, group, bits):
+    """Codes, the zeros and the scales of groups of rows, and what they stand for."""
+    low, high = [torch.zeros(int(group.max()) + 1, w.shape[1]).scatter_reduce(0, group[:, None].expand_as(w), w, end)
+                 for end in ("amin", "amax")]
+    scales = ((high - low) / (2**bits - 1)).half()
+    zeros = (-low / scales.float()).round()
+    codes = ((w / scales.float()[group]).round() + zeros[group]).clamp(0, 2**bits - 1)
+    return codes, zeros, scales, (codes - zeros[group]) * scales.float()[group]
+
+
+def in_gptq(bits, size, less):
+    """As GPTQModel, matrices the other way round: groups of scattered rows in the MLP, zeros stored less one or as they are."""
+    def store(few, plain):
+        for name in [n for n in plain if "_proj.weight" in n]:
+            w, prefix = few.pop(name).t(), name.removesuffix("weight")
+            group = torch.arange(w.shape[0]) // size
+            if ".mlp." in name:
+                group = group[torch.randperm(w.shape[0])]
+            codes, zeros, few[prefix + "scales"], value = to_grid(w, group, bits)
+            few[prefix + "qweight"] = to_words(codes.t(), bits).t()
+            few[prefix + "qzeros"] = to_words(zeros - less, bits)
+            few[prefix + "g_idx"] = group.int()
+            plain[name] = value.t()
+        return {"quant_method": "gptq", "bits": bits, "group_size": size, "desc_act": True, "sym": False,
+                "checkpoint_format": "gptq" if less else "gptq_v2"}
+    return store
+
+
+def in_awq(few, plain):
+    """As AutoAWQ, matrices the other way round: words of eight columns in an order of their own."""
+    def words(codes):
+        return to_words(codes.unflatten(1, (-1, 8))[:, :, [0, 2, 4, 6, 1, 3, 5, 7]].flatten(1), 4)
+
+    for name in [n for n in plain if "_proj.weight" in n]:
+        w, prefix = few.pop(name).t(), name.removesuffix("weight")
+        codes, zeros, few[prefix + "scales"], value = to_grid(w, torch.arange(w.shape[0]) // 16, 4)
+        few[prefix + "qweight"], few[prefix + "qzeros"] = words(codes), words(zeros)
+        plain[name] = value.t()
+    return {"quant_method": "awq", "bits": 4, "group_size": 16, "zero_point": True, "version": "gemm",
+            "modules_to_not_convert": None}
+
+
+def value_of(few, prefix):
+    """What numbers of compressed-tensors stand for, from those that are stored."""
+    codes, scales = few.get(prefix + "weight_packed", few.get(prefix + "weight")), few[prefix + "weight_scale"].float()
+    if codes.dtype == torch.uint8:
+        codes = from_words(codes, 4)
+        codes = E2M1[codes % 8] * torch.where(codes < 8, 1.0, -1.0)
+        scales = scales / few[prefix + "weight_global_scale"]
+    elif codes.dtype == torch.int32:
+        codes = from_words(codes, 4) - 8
+        zeros = few.get(prefix + "weight_zero_point")
+        if zeros is not None:
+            codes -= (from_words(zeros.t(), 4).t() - 8).repeat_interleave(codes.shape[1] // scales.shape[1], 1)
+    return codes * scales.repeat_interleave(codes.shape[1] // scales.shape[1], 1)
+
+
+def compressed(*groups):
+    """As compressed-tensors stores them: of each group its targets and scheme, one that the library names, and changes to it."""
+    def store(few, plain):
+        from compressed_tensors.compressors import BaseCompressor
+        from compressed_tensors.compressors.format import infer_module_format
+        from compressed_tensors.quantization import QuantizationConfig, preset_name_to_scheme
+        from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
+
+        schemes = []
+        for targets, scheme, changes in groups:
+            schemes.append(preset_name_to_scheme(scheme, targets))
+            schemes[-1].weights = schemes[-1].weights.model_copy(update=changes)
+            schemes[-1].format = infer_module_format(torch.nn.Linear, schemes[-1])
+        for name in [n for n in plain if "_proj.weight" in n]:
+            w, prefix = few.pop(name), name.removesuffix("weight")
+            scheme = [s for s in schemes if s.targets == ["Linear"] or re.match(s.targets[0].removeprefix("re:"), name)][0]
+            parts = w.unflatten(1, (-1, scheme.weights.group_size or w.shape[1]))
+            state = {"weight": w}
+            if scheme.weights.strategy == "tensor_group":
+                state["weight_global_scale"] = generate_gparam(w.amin(), w.amax())
+            scales, state["weight_zero_point"] = calculate_qparams(
+                parts.amin(-1), parts.amax(-1), scheme.weights, state.get("weight_global_scale"))
+            state["weight_scale"] = scales.bfloat16()
+            state = BaseCompressor.get_value_from_registry(scheme.format).compress(state, scheme)
+            few.update({prefix + k: v for k, v in state.items()})
+            plain[name] = value_of(few, prefix)
+        config = QuantizationConfig(config_groups={f"group_{i}": s for i, s in enumerate(schemes)}, ignore=["lm_head"],
+                                    format=schemes[0].format, quantization_status="compressed")
+        return config.model_dump(mode="json")
+    return store
+
+
+def in_nf4(few, plain):
+    """As bitsandbytes: blocks of 64 in four bits, their scales in eight."""
+    import bitsandbytes
+
+    for name in [n for n in plain if "_proj.weight" in n]:
+        few[name], state = bitsandbytes.functional.quantize_4bit(plain[name].bfloat16(), compress_statistics=True,
+                                                                 quant_type="nf4")
+        few.update({f"{name}.{k}": v for k, v in state.as_dict(packed=True).items()})
+        state.dtype = torch.float32
+        plain[name] = bitsandbytes.functional.dequantize_4bit(few[name], state)
+    return transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
+                                           bnb_4bit_compute_dtype="bfloat16").to_dict()
+
+
+def in_int8(few, plain):
+    """As bitsandbytes: a row's largest element beside its codes."""
+    import bitsandbytes
+
+    for name in [n for n in plain if "_proj.weight" in n]:
+        prefix = name.removesuffix("weight")
+        few[name], few[prefix + "SCB"], _ = bitsandbytes.functional.int8_vectorwise_quant(plain[name].half())
+        few[prefix + "weight_format"] = torch.tensor(0, dtype=torch.uint8)
+        plain[name] = few[name] * few[prefix + "SCB"][:, None] * (1 / 127)
+    return transformers.BitsAndBytesConfig(load_in_8bit=True).to_dict()
+
+
+# ---- how the packages of those who made the formats read a folder: the weights by name
+
+def load(folder, model_class):
+    return model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+
+
+def by_transformers(folder, model_class):
+    return load(folder, model_class).state_dict()
+
+
+def by_bitsandbytes(folder, model_class):
+    return load(folder, model_class).dequantize().state_dict()
+
+
+def by_gptqmodel(folder, model_class):
+    """Of gptq and of awq, whose modules have no method for it."""
+    from gptqmodel.quantization.awq.utils.packing_utils import dequantize_gemm
+
+    model = load(folder, model_class)
+    weights = model.state_dict()
+    for name, m in model.named_modules():
+        if hasattr(m, "qweight"):
+            w = m.dequantize_weight() if getattr(m, "g_idx", None) is not None else dequantize_gemm(
+                m.qweight, m.qzeros, m.scales, m.bits, m.group_size)
+            weights[name + ".weight"] = w.t()
+    return weights
+
+
+def by_compressed_tensors(folder, model_class):
+    """Without transformers, which does not load packed zeros."""
+    from compressed_tensors.compressors import ModelCompressor
+    from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
+
+    config = transformers.AutoConfig.from_pretrained(folder)
+    compressor = ModelCompressor(QuantizationConfig.model_validate(config.quantization_config))
+    model = model_class(config)
+    apply_quantization_config(model, compressor.quantization_config, run_compressed=False)
+    compressor.compress_model(model)
+    model.load_state_dict(safetensors.torch.load_file(os.path.join(folder, "model.safetensors")))
+    compressor.decompress_model(model)
+    return model.state_dict()
+
+
+MLP = ([r"re:.*\.mlp\..*"], "W4A16", {"group_size": 16})
+ATTENTION = ([r"re:.*\.self_attn\..*"], "W4A16_ASYM", {"group_size": 16})
+# How weights are stored, how others read them if they do (transformers: blocks must divide matrices), and the type to which
+# these round what they read: in it both must be equal.
+IN_FEW_BITS = {
+    "llama_fp8": (llama_in_fp8, None, None),
+    "deepseek_v3_fp8": (deepseek_in_fp8, None, None),
+    "gpt_oss_mxfp4": (gpt_oss_in_fp4, by_transformers, torch.float32),
+    "deepseek_v4_fp4": (deepseek_v4_in_fp4, by_transformers, torch.float32),
+    "llama_gptq": (in_gptq(4, 16, 1), by_gptqmodel, torch.float16),
+    "qwen2_gptq8": (in_gptq(8, 32, 0), by_gptqmodel, torch.float16),
+    "llama_awq": (in_awq, by_gptqmodel, torch.float16),
+    "llama_w4a16": (compressed(MLP, ATTENTION), by_compressed_tensors, torch.float32),
+    "llama_w8a8": (compressed((["Linear"], "W8A8", {})), by_compressed_tensors, torch.float32),
+    "llama_nvfp4": (compressed((["Linear"], "NVFP4A16", {})), by_compressed_tensors, torch.bfloat16),
+    "llama_bnb4": (in_nf4, by_bitsandbytes, torch.bfloat16),
+    "llama_bnb8": (in_int8, by_bitsandbytes, torch.float32),
+}
 
 
 def store_in_few_bits(folder, name, model_class):
@@ -246,19 +444,19 @@ def store_in_few_bits(folder, name, model_class):
     path, config = os.path.join(folder, "model.safetensors"), os.path.join(folder, "config.json")
     plain = safetensors.torch.load_file(path)
     few = dict(plain)
-    store, reads = IN_FEW_BITS[name]
+    store, reads, rounding = IN_FEW_BITS[name]
     with open(config) as file:
         members = json.load(file)
     members["quantization_config"] = store(few, plain)
     safetensors.torch.save_file({n: t.contiguous() for n, t in plain.items()}, path, {"format": "pt"})
-    model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    model = load(folder, model_class).eval()
     safetensors.torch.save_file({n: t.contiguous() for n, t in few.items()}, path, {"format": "pt"})
     with open(config, "w") as file:
         json.dump(members, file, indent=2, sort_keys=True)
     if reads:
-        theirs = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").state_dict()
+        theirs = reads(folder, model_class)
         for n, t in model.state_dict().items():
-            assert torch.equal(theirs[n].float(), t), n
+            assert torch.equal(theirs[n].to(rounding), t.to(rounding)), n
     return model
 
 
@@ -268,6 +466,14 @@ MODELS = {
     "deepseek_v3_fp8": (lambda: transformers.DeepseekV3ForCausalLM, deepseek_v3_halves),
     "gpt_oss_mxfp4": (lambda: transformers.GptOssForCausalLM, gpt_oss_mxfp4),
     "deepseek_v4_fp4": (lambda: transformers.DeepseekV4ForCausalLM, deepseek_v4_tiny),
+    "llama_gptq": (lambda: transformers.LlamaForCausalLM, llama_few),
+    "qwen2_gptq8": (lambda: transformers.Qwen2ForCausalLM, qwen2_few),
+    "llama_awq": (lambda: transformers.LlamaForCausalLM, llama_few),
+    "llama_w4a16": (lambda: transformers.LlamaForCausalLM, llama_few),
+    "llama_w8a8": (lambda: transformers.LlamaForCausalLM, llama_few),
+    "llama_nvfp4": (lambda: transformers.LlamaForCausalLM, llama_few),
+    "llama_bnb4": (lambda: transformers.LlamaForCausalLM, lambda: llama_few(MANY)),
+    "llama_bnb8": (lambda: transformers.LlamaForCausalLM, llama_few),
     "gemma3_turns": (lambda: transformers.Gemma3ForCausalLM, lambda: gemma3(sizes=TINY)),
     "gemma3_images": (lambda: transformers.Gemma3ForConditionalGeneration, gemma3_images),
     "llama_stretched": (lambda: transformers.LlamaForCausalLM, llama_stretched),

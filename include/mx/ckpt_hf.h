@@ -65,8 +65,10 @@ typedef struct MxHfModel {
     MxHeadForm heads;         /* of our kernels */
     MxDtype dtype;            /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
     bool is_meta;             /* its folder is one of Meta's */
-    bool is_scaled;           /* tensors may be in few bits, with scales beside them … */
-    int64_t scale_block[2];   /* … of so many rows and columns; 0 = as their number says */
+    const char *few_bits;     /* how tensors in few bits lie (hf_scaled.c); NULL = there are none */
+    bool zeros_are_less;      /* their zeros are one more than is stored */
+    int64_t code_bits;        /* of those in words */
+    int64_t scale_block[2];   /* rows and columns with one scale; 0 = as their number says */
     bool is_within, sees;     /* the text model of one that also sees images; with its encoder: */
     const MxEncoder *encoder; /* NULL = it has none that is available */
     int64_t see_layers, see_dim, see_mlp, see_heads, see_size, see_patch, see_tokens;

@@ -242,17 +242,43 @@ typedef struct HfParts {
     MxTensors *const *file;  /* [n] */
     const MxTensor **tensor; /* [n] */
 } HfParts;
-/* A tensor in few bits (hf_scaled.c). */
-typedef struct HfScaled HfScaled;
-struct HfScaled {
-    const MxTensors *file, *scale_file;
-    const MxTensor *codes, *scales;
-    MxTensor decoded;                            /* what it stands for; nowhere as such */
-    bool are_pairs;                              /* two codes a byte */
-    bool is_one;                                 /* a scale for all */
-    bool fits;                                   /* there are scales, of a shape for these codes */
-    int64_t scale_rows, scale_columns, block[2]; /* of a matrix; elements that share a scale */
-};
+/* What codes stand for: floats of 8 and 4 bits, powers of two, whole numbers from 0 on, or from
+ * -128 on. */
+typedef enum HfNumber { HF_E4M3, HF_E2M1, HF_E8M0, HF_WHOLE, HF_SIGNED, HF_N_NUMBERS } HfNumber;
+/* Numbers in a tensor of rows: of elements of matrices, of their blocks, or of groups of blocks. */
+typedef struct HfPlane {
+    const MxTensors *file;
+    const MxTensor *tensor; /* NULL = there are none */
+    const float *values;    /* what codes stand for, [256] or as many as there are; NULL = the
+                               tensor has floats */
+    int bits;               /* of a code, where an element has several; 0 = an element is one */
+    bool is_turned;         /* a row of them is of a column of the matrix */
+    bool packs_rows;        /* an element has codes of neighbouring rows, not of one row */
+    const uint8_t *order;   /* in which place of it each one is; NULL = the lowest bits have the
+                               first */
+    int64_t rows, columns;  /* of elements of the tensor, of one matrix */
+    int64_t each;           /* rows of a matrix, where there are several */
+    int64_t count[2];       /* numbers of a matrix's rows and columns */
+    int64_t block[2];       /* rows and columns of a matrix that share one */
+} HfPlane;
+
+/* A tensor in few bits (hf_scaled.c): (what a code stands for - zero) * scale. */
+enum { HF_MOST_PARTS = 8 };
+typedef struct HfScaled {
+    MxTensor decoded; /* what it stands for; nowhere as such */
+    MxShape read;     /* the matrices that planes are of: the same, or its elements in a row */
+    HfPlane codes, scales, zeros;
+    HfPlane nested;         /* of scales that are codes, … */
+    float nested_term;      /* … to which this is added */
+    float zero;             /* added to zeros */
+    float factor, divisor;  /* of all scales */
+    const MxTensor *groups; /* which scale each column has; NULL = neighbours share one */
+    const MxTensors *group_file;
+    const MxTensor *part[HF_MOST_PARTS];
+    int n_parts;
+    bool fits;         /* what is beside the codes is what they want, … */
+    const char *fault; /* … or why not; NULL = this has been told */
+} HfScaled;
 struct HfLink {
     HfMap map;
     const MxTensors *file;
@@ -298,7 +324,7 @@ bool hf_meta_config(HfReader *r);
 bool hf_meta_join(MxArena *arena, MxTensors *const *shards, int n, HfLink *link);
 bool hf_meta_read(const HfParts *parts, void *out, MxError *err);
 
-/* ---- tensors in few bits (hf_scaled.c) */
+/* ---- tensors in few bits (hf_few_bits.c, hf_scaled.c, hf_codes.c) */
 
 /* The files of a folder, and what was found of such in them. */
 typedef struct HfShards {
@@ -307,18 +333,27 @@ typedef struct HfShards {
     int n, n_scaled, cap;
     const HfScaled **scaled;
     MxMap by_name; /* of these */
+    const float *values[HF_N_NUMBERS];
 } HfShards;
 
+/* hf_few_bits — takes over how a quantization_config says that weights are stored; false = in a way
+ * that is not known. hf_few_bits_told — which one it is, and those that are known. */
+bool hf_few_bits(const MxJson *how, MxHfModel *model);
+const char *hf_few_bits_told(MxArena *arena, const MxJson *how);
 /* hf_find — a tensor of any of them, and the file that has it; NULL = none has it. */
 const MxTensor *hf_find(const HfShards *shards, const char *name, const MxTensors **file);
-/* hf_scaled_find — a tensor as what it stands for, if it holds codes; else NULL. hf_scaled_fault —
- * why it cannot be read, of one that does not fit. hf_scaled_read — n of its elements.
- * hf_scaled_is_idle — whether a tensor beside such ones says nothing of weights. */
-const HfScaled *hf_scaled_find(HfShards *shards, const MxHfModel *model, const MxTensors *file,
-                               const MxTensor *codes);
-const char *hf_scaled_fault(MxArena *arena, const HfScaled *s);
+/* hf_scaled_find — what a wanted tensor is in few bits; NULL = there are no codes of it.
+ * hf_scaled_read — n of its elements. hf_scaled_is_idle — whether a tensor beside such ones says
+ * nothing of weights. */
+const HfScaled *hf_scaled_find(HfShards *shards, const MxHfModel *model, const char *name,
+                               MxError *err);
 bool hf_scaled_read(const HfScaled *s, int64_t from, int64_t n, float *out, MxError *err);
 bool hf_scaled_is_idle(const char *name);
+/* hf_values_of — what each code of 8 bits stands for, [256]. hf_pack — codes of an element. */
+const float *hf_values_of(HfShards *shards, HfNumber number);
+static inline int hf_pack(const HfPlane *p) {
+    return p->bits ? 8 * (int)mx_dtype_bytes(p->tensor->dtype) / p->bits : 1;
+}
 
 /* ---- weights that were a folder's (heads.c) */
 

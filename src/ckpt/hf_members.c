@@ -140,45 +140,21 @@ static void read_ahead(HfReader *r, const HfMember *m) {
     if (!who || strcmp(who, "vision")) read_unused(r, m);
 }
 
-/* Ways to store weights in few bits that are read (hf_scaled.c), with the value of `format` if
- * others have the same name. */
-static const struct {
-    const char *method, *format;
-} scaled[] = {{"fp8", NULL},
-              {"mxfp4", NULL},
-              {"fbgemm_fp8", NULL},
-              {"compressed-tensors", "float-quantized"}};
-
-static bool is_scaled(const char *method, const char *format) {
-    bool is = false;
-    for (int i = 0; method && i < MX_COUNT(scaled); i++)
-        is = is || (!strcmp(method, scaled[i].method) &&
-                    (!scaled[i].format || (format && !strcmp(format, scaled[i].format))));
-    return is;
-}
-
 /* Numbers of fewer bits, with scales beside them. */
 static void read_quantization(HfReader *r, const HfMember *m) {
     const MxJson *value = hf_get(r->json, m->theirs);
-    const char *method = value ? mx_json_string(mx_json_get(value, "quant_method")) : NULL;
-    const char *format = value ? mx_json_string(mx_json_get(value, "format")) : NULL;
     const MxJson *block = value ? hf_get(value, "weight_block_size") : NULL;
     if (!hf_flag(r, m->theirs)) return;
-    if (!is_scaled(method, format))
-        hf_refuse(
-            r, m->theirs,
-            mx_arena_printf(r->arena,
-                            "not available yet: found weights quantized by \"%s\"%s%s, wanted "
-                            "fp8, mxfp4, fbgemm_fp8, compressed-tensors (float-quantized), or "
-                            "bfloat16, float16 or float32 (transformers' dequantize() makes "
-                            "such)",
-                            method ? method : "nothing known", format ? " as " : "",
-                            format ? format : ""));
+    if (!hf_few_bits(value, r->model))
+        hf_refuse(r, m->theirs,
+                  mx_arena_printf(r->arena,
+                                  "not available yet: %s, or weights in bfloat16, float16 or "
+                                  "float32 (transformers' dequantize() makes such)",
+                                  hf_few_bits_told(r->arena, value)));
     for (size_t i = 0; block && i < 2; i++)
         if (!mx_json_int(mx_json_at(block, i), &r->model->scale_block[i]) ||
             r->model->scale_block[i] < 1)
             hf_refuse(r, HF_FEW_BITS ".weight_block_size", "wanted two whole numbers above 0");
-    r->model->is_scaled = true;
 }
 
 /* That a key of ours is as all their models have it. */

@@ -135,10 +135,12 @@ static const struct {
 
 static bool find_spelled(Folder *f, const char *name, HfLink *link) {
     if (link->tensor) return true;
-    link->tensor = hf_find(&f->shards, name, &link->file);
-    if (link->tensor && f->model->is_scaled)
-        link->scaled = hf_scaled_find(&f->shards, f->model, link->file, link->tensor);
-    if (link->scaled) link->tensor = &link->scaled->decoded;
+    if (f->model->few_bits) link->scaled = hf_scaled_find(&f->shards, f->model, name, f->err);
+    if (link->scaled) {
+        link->file = link->scaled->codes.file;
+        link->tensor = &link->scaled->decoded;
+    } else
+        link->tensor = hf_find(&f->shards, name, &link->file);
     return link->tensor != NULL;
 }
 
@@ -190,7 +192,7 @@ static bool link_tensor(Folder *f, const char *name, HfRole role, const HfLink *
             f, f->names,
             mx_arena_printf(f->arena, "\"%s\" is missing; the model wants %s", name, want));
     if (link->scaled && !link->scaled->fits)
-        return refuse(f, f->names, hf_scaled_fault(f->arena, link->scaled));
+        return link->scaled->fault && refuse(f, f->names, link->scaled->fault);
     if (mx_shape_equal(link->tensor->shape, link->map.theirs))
         return has_elements(link, role) ||
                mx_tensors_check_floats(link->file, link->tensor, f->err);
@@ -213,7 +215,7 @@ static bool is_ahead(const MxHfModel *model, const char *name) {
  * tied models and those with another one do not read. */
 static bool is_idle(const MxHfModel *model, const char *name) {
     return mx_text_has_suffix(name, ".rotary_emb.inv_freq") || !strcmp(name, "rope.freqs") ||
-           is_ahead(model, name) || (model->is_scaled && hf_scaled_is_idle(name)) ||
+           is_ahead(model, name) || (model->few_bits && hf_scaled_is_idle(name)) ||
            ((model->is_tied || model->has_score) && !strcmp(name, "lm_head.weight"));
 }
 
@@ -305,8 +307,8 @@ static void link_row(Folder *f, CkptHf *hf, const HfRow *row, MxH5Array *arrays,
         }
         hf->links[array] = link;
         if (name) mx_map_set(wanted, name, array);
-        if (link.scaled && link.scaled->scales)
-            mx_map_set(wanted, link.scaled->scales->name, array);
+        for (int p = 0; link.scaled && p < link.scaled->n_parts; p++)
+            mx_map_set(wanted, link.scaled->part[p]->name, array);
         mx_map_set(by_path, ours, array);
         arrays[array] = (MxH5Array){.path = ours, .dtype = MX_F32, .shape = link.map.ours};
         *n += array == *n;

@@ -1,21 +1,57 @@
-/* hf_scaled.c — tensors that a folder has in few bits, with the scales of their blocks beside them:
- * floats of 8 bits (e4m3), or pairs of floats of 4 bits (e2m1) in a byte, the lower half first.
- * They are read as the float32 tensors that they stand for, any elements of them. Blocks are of the
- * last two dims. Source: github.com/deepseek-ai/DeepSeek-V3 inference/fp8_cast_bf16.py; OCP
- * Microscaling Formats v1.0; transformers 5.24 integrations/finegrained_fp8.py (Fp8Dequantize) and
- * mxfp4.py. */
+/* hf_scaled.c — tensors that a folder has in few bits, with scales of rows or blocks beside them:
+ * which they are, and how they lie. Values are read in hf_codes.c. Each way to publish weights so
+ * has its own names. Source: github.com/deepseek-ai/DeepSeek-V3 inference/fp8_cast_bf16.py; OCP
+ * Microscaling Formats v1.0; transformers 5.24 integrations/finegrained_fp8.py (Fp8Dequantize),
+ * mxfp4.py and quantizer_bnb_4bit.py; compressed-tensors 0.20 compressors; AutoAWQ 0.2.9
+ * utils/packing_utils.py; GPTQModel 7.7 nn_modules/qlinear; bitsandbytes 0.50 functional.py. */
 #include "hf.h"
 
-#include <math.h>
+/* Places of neighbours in a byte or word, where they are not in their order. */
+static const uint8_t high_first[] = {1, 0}, by_awq[] = {0, 4, 1, 5, 2, 6, 3, 7};
 
-/* What a tensor's scales are called: its name less some end, with another end. */
-static const struct {
-    const char *less, *more;
-} scale_names[] = {
-    {"", "_scale_inv"}, {"", "_scale"}, {".weight", ".scale"}, {"_blocks", "_scales"}};
+/* How a tensor lies in a folder of some methods: ends of names in place of the end `less` of the
+ * wanted one. */
+typedef struct Layout {
+    const char *methods, *less;
+    const char *codes, *stored; /* … which are of this type */
+    HfNumber number;
+    const char *scales, *zeros, *groups; /* NULL = there are none */
+    const char *divisor;                 /* of all scales, in one element */
+    const char *state;                   /* how the name of bitsandbytes' quant_state starts */
+    const char *idle;                    /* a tensor that is not needed */
+    bool wants_zeros;                    /* none would be a fault */
+    bool is_turned, packs_rows;          /* as HfPlane has them */
+    const uint8_t *order;
+    float factor; /* of all scales; 0 = 1 */
+} Layout;
 
-/* Ends of tensors beside those in few bits that say how products with them were rounded. */
-static const char *const idle[] = {".input_scale", ".activation_scale", "_activation_scale"};
+#define FLOATS     "fp8 fbgemm_fp8 compressed-tensors"
+#define COMPRESSED "compressed-tensors"
+#define BNB        "bitsandbytes"
+
+// clang-format off
+static const Layout layouts[] = {
+    {FLOATS, "", "", "F8_E4M3", HF_E4M3, .scales = "_scale_inv"},
+    {FLOATS, "", "", "F8_E4M3", HF_E4M3, .scales = "_scale"},
+    {FLOATS, ".weight", ".weight", "F8_E4M3", HF_E4M3, .scales = ".scale"},
+    {FLOATS, ".weight", ".weight", "I8", HF_E2M1, .scales = ".scale"},
+    {"mxfp4", "_blocks", "_blocks", "U8", HF_E2M1, .scales = "_scales"},
+    {COMPRESSED, ".weight", ".weight", "I8", HF_SIGNED, .scales = ".weight_scale", .zeros = ".weight_zero_point"},
+    {COMPRESSED, ".weight", ".weight_packed", "I32", HF_WHOLE, .scales = ".weight_scale", .zeros = ".weight_zero_point", .groups = ".weight_g_idx", .idle = ".weight_shape"},
+    {COMPRESSED, ".weight", ".weight_packed", "U8", HF_E2M1, .scales = ".weight_scale", .divisor = ".weight_global_scale"},
+    {"gptq", ".weight", ".qweight", "I32", HF_WHOLE, .scales = ".scales", .zeros = ".qzeros", .wants_zeros = true, .groups = ".g_idx", .is_turned = true, .packs_rows = true},
+    {"awq", ".weight", ".qweight", "I32", HF_WHOLE, .scales = ".scales", .zeros = ".qzeros", .wants_zeros = true, .is_turned = true, .order = by_awq},
+    {BNB, ".weight", ".weight", "I8", HF_SIGNED, .scales = ".SCB", .idle = ".weight_format", .factor = 1 / 127.0f},
+    {BNB, ".weight", ".weight", "U8", HF_WHOLE, .scales = ".weight.absmax", .state = ".weight.quant_state.bitsandbytes__", .order = high_first},
+};
+// clang-format on
+
+/* Ends of tensors beside those in few bits that say how other numbers were rounded: operands of
+ * products, cached keys and values. */
+static const char *const idle[] = {
+    ".input_scale",        ".activation_scale", "_activation_scale", ".input_zero_point",
+    ".input_global_scale", ".k_scale",          ".v_scale",          ".q_scale",
+    ".output_scale"};
 
 bool hf_scaled_is_idle(const char *name) {
     bool is = false;
@@ -34,163 +70,299 @@ const MxTensor *hf_find(const HfShards *shards, const char *name, const MxTensor
     return tensor;
 }
 
-static bool find_scales(const HfShards *shards, HfScaled *s) {
-    const char *name = s->codes->name;
-    for (int i = 0; i < MX_COUNT(scale_names) && !s->scales; i++) {
-        if (!mx_text_has_suffix(name, scale_names[i].less)) continue;
-        int kept = (int)(strlen(name) - strlen(scale_names[i].less));
-        const char *theirs =
-            mx_arena_printf(shards->arena, "%.*s%s", kept, name, scale_names[i].more);
-        s->scales = hf_find(shards, theirs, &s->scale_file);
-    }
-    return s->scales != NULL;
+/* A tensor in the making, and where it is looked for. */
+typedef struct Search {
+    HfShards *shards;
+    const MxHfModel *model;
+    const Layout *layout;
+    const char *stem; /* of names */
+    HfScaled *s;
+    MxError *err;
+} Search;
+
+static bool is_stored(const MxTensor *t, const char *type) {
+    return t->stored && !strcmp(t->stored, type);
 }
 
-/* Whether a tensor holds floats, or exponents. */
-static bool are_scales(const MxTensor *t) {
-    bool is_float = t->dtype == MX_F32 || t->dtype == MX_BF16 || t->dtype == MX_F16;
-    return is_float || (t->stored && (!strcmp(t->stored, "F8_E8M0") || !strcmp(t->stored, "U8")));
+static bool are_floats(const MxTensor *t) {
+    return t->dtype == MX_F32 || t->dtype == MX_BF16 || t->dtype == MX_F16;
 }
 
-/* Elements of a dim that share a scale; 0 = the scales' number is none for it. */
-static int64_t block_of(int64_t n, int64_t n_scales, int64_t said) {
-    if (said > 0 && (n + said - 1) / said == n_scales) return said;
-    return n_scales > 0 && n % n_scales == 0 ? n / n_scales : 0;
+/* A tensor beside the codes, by the end of its name; NULL = there is none. */
+static const MxTensor *find_part(const Search *at, const char *end, const MxTensors **file) {
+    const char *name = mx_arena_printf(at->shards->arena, "%s%s", at->stem, end ? end : "");
+    const MxTensor *t = end ? hf_find(at->shards, name, file) : NULL;
+    if (!t) return NULL;
+    MX_ASSERT(at->s->n_parts < HF_MOST_PARTS);
+    return at->s->part[at->s->n_parts++] = t;
 }
 
-/* One for all, one for each row, or one for each block of every matrix. */
-static bool find_blocks(HfScaled *s, const int64_t said[2]) {
-    MxShape of = s->scales->shape, all = s->decoded.shape;
-    int last = all.rank - 1, n = of.rank;
-    bool is_one = mx_shape_count(of) == 1, are_rows = n == 1 && all.rank == 2;
-    if (!is_one && !are_rows && n != all.rank) return false;
+static const char *told(const Search *at, const MxTensor *t) {
+    return mx_arena_printf(at->shards->arena, "\"%s\" %s", t->name,
+                           mx_shape_text(at->shards->arena, t->shape));
+}
+
+/* A part that is missing, or of no use for these codes.
+ *   what  parts of its kind are */
+static bool refuse_part(const Search *at, const char *end, const MxTensor *t, const char *what) {
+    MxArena *arena = at->shards->arena;
+    const char *codes = told(at, at->s->codes.tensor);
+    at->s->fault =
+        t ? mx_arena_printf(arena, "%s is of no type or shape that %s of %s have", told(at, t),
+                            what, codes)
+          : mx_arena_printf(arena, "%s holds codes, and no %s are beside it, such as \"%s%s\"",
+                            codes, what, at->stem, end);
+    return false;
+}
+
+/* All of a small tensor of floats; NULL = it is no such one, which is told. */
+static float *find_floats(const Search *at, const char *end, int64_t n) {
+    const MxTensors *file;
+    const MxTensor *t = find_part(at, end, &file);
+    float *out = mx_new_n(at->shards->arena, float, n);
+    if (t && are_floats(t) && mx_shape_count(t->shape) == n)
+        return mx_tensors_read(file, t, out, at->err) ? out : NULL;
+    refuse_part(at, end, t, "numbers");
+    return NULL;
+}
+
+/* ---- how they lie */
+
+/* Elements of a dim that share a number; 0 = their number is none for it. */
+static int64_t block_of(int64_t n, int64_t n_numbers, int64_t said) {
+    if (said > 0 && (n + said - 1) / said == n_numbers) return said;
+    return n_numbers > 0 && n % n_numbers == 0 ? n / n_numbers : 0;
+}
+
+/* The plane of a tensor in which there is one number for all, one for each row, or one for each
+ * block of every matrix. */
+static bool lay(const Search *at, HfPlane *p) {
+    MxShape of = p->tensor->shape, all = at->s->read;
+    int last = all.rank - 1, n = of.rank, pack = hf_pack(p);
+    bool is_one = mx_shape_count(of) == 1 && pack == 1, is_line = n == 1 && all.rank == 2;
+    bool are_rows = is_line && all.dim[0] > 1;
+    if (!is_one && !is_line && n != all.rank) return false;
     for (int d = 0; !is_one && d < last - 1; d++)
         if (of.dim[d] != all.dim[d]) return false;
-    s->scale_rows = is_one ? 1 : are_rows ? of.dim[0] : of.dim[last - 1];
-    s->scale_columns = is_one || are_rows ? 1 : of.dim[last];
-    s->is_one = is_one;
-    s->block[0] = block_of(all.dim[last - 1], s->scale_rows, said[0]);
-    s->block[1] = block_of(all.dim[last], s->scale_columns, said[1]);
-    return s->block[0] && s->block[1];
-}
-
-/* Blocks of bytes, which are a row's dim more, as one row. */
-static void unpack_shape(HfScaled *s) {
-    MxShape *shape = &s->decoded.shape;
-    if (mx_text_has_suffix(s->codes->name, "_blocks") && shape->rank > 2) {
-        shape->rank--;
-        shape->dim[shape->rank - 1] *= shape->dim[shape->rank];
+    p->rows = is_one ? 1 : is_line ? (are_rows ? of.dim[0] : 1) : of.dim[n - 2];
+    p->columns = is_one || are_rows ? 1 : of.dim[n - 1];
+    p->each = all.dim[last - 1];
+    p->count[p->is_turned] = p->rows * (p->packs_rows ? pack : 1);
+    p->count[!p->is_turned] = p->columns * (p->packs_rows ? 1 : pack);
+    for (int d = 0; d < 2; d++) {
+        int64_t most = all.dim[last - 1 + d], spare = p->count[d] - most;
+        if (spare > 0 && spare < pack) p->count[d] = most; /* a last element that is not full */
+        p->block[d] = block_of(most, p->count[d], at->model->scale_block[d]);
+        if (d && at->s->groups && p->count[d] <= most) p->block[d] = 1; /* groups say which */
     }
-    if (s->are_pairs) shape->dim[shape->rank - 1] *= 2;
+    if (is_one) p->each = p->block[0] = INT64_MAX;
+    return p->block[0] && p->block[1];
 }
 
-const HfScaled *hf_scaled_find(HfShards *shards, const MxHfModel *model, const MxTensors *file,
-                               const MxTensor *codes) {
-    bool is_float = codes->stored && !strcmp(codes->stored, "F8_E4M3");
-    bool are_pairs = codes->dtype == MX_I8 || (codes->stored && !strcmp(codes->stored, "U8"));
-    int64_t known = mx_map_get(&shards->by_name, codes->name, -1);
-    if (known >= 0) return shards->scaled[known];
-    if ((!is_float && !are_pairs) || codes->shape.rank < 2) return NULL;
-    HfScaled *s = mx_new(shards->arena, HfScaled);
-    *s = (HfScaled){.file = file,
-                    .codes = codes,
-                    .are_pairs = are_pairs,
-                    .decoded = {.name = codes->name, .dtype = MX_F32, .shape = codes->shape}};
-    unpack_shape(s);
-    s->fits = find_scales(shards, s) && are_scales(s->scales) && find_blocks(s, model->scale_block);
-    if (!s->scales && !is_float) return NULL; /* whole numbers may be no codes */
+/* What elements of scales stand for, if they are codes too. */
+static const float *values_of_scales(const Search *at, const MxTensor *t) {
+    return are_floats(t)             ? NULL
+           : is_stored(t, "F8_E4M3") ? hf_values_of(at->shards, HF_E4M3)
+                                     : hf_values_of(at->shards, HF_E8M0);
+}
+
+static bool lay_scales(const Search *at) {
+    HfPlane *p = &at->s->scales;
+    const MxTensor *t = p->tensor = find_part(at, at->layout->scales, &p->file);
+    if (!t) return refuse_part(at, at->layout->scales, NULL, "scales");
+    bool is_power = is_stored(t, "F8_E8M0") || is_stored(t, "U8");
+    p->is_turned = at->layout->is_turned;
+    p->values = values_of_scales(at, t);
+    bool fits = are_floats(t) || is_power || is_stored(t, "F8_E4M3");
+    return (fits && lay(at, p)) || refuse_part(at, NULL, t, "scales");
+}
+
+/* Codes that stand for 0: beside the scales, or else in the middle of all that there are. */
+static bool lay_zeros(const Search *at) {
+    HfScaled *s = at->s;
+    HfPlane *p = &s->zeros;
+    s->zero = at->layout->number == HF_WHOLE ? (float)(1 << (s->codes.bits - 1)) : 0;
+    const MxTensor *t = p->tensor = find_part(at, at->layout->zeros, &p->file);
+    if (!t) return !at->layout->wants_zeros || refuse_part(at, at->layout->zeros, NULL, "zeros");
+    s->zero = at->model->zeros_are_less ? 1 : 0;
+    p->bits = s->codes.bits;
+    p->is_turned = at->layout->is_turned;
+    p->packs_rows = !p->is_turned;
+    p->order = at->layout->order;
+    p->values = s->codes.values;
+    bool fits = t->dtype == s->codes.tensor->dtype && lay(at, p) &&
+                p->count[0] == s->scales.count[0] && p->count[1] == s->scales.count[1];
+    return fits || refuse_part(at, NULL, t, "zeros");
+}
+
+/* Which scale each column has. */
+static bool find_groups(const Search *at) {
+    HfScaled *s = at->s;
+    const MxTensor *t = s->groups = find_part(at, at->layout->groups, &s->group_file);
+    bool fits = !t || (t->dtype == MX_I32 && mx_shape_count(t->shape) == s->read.dim[1]);
+    return fits || refuse_part(at, NULL, t, "groups of columns");
+}
+
+static bool refuse_bits(const Search *at) {
+    at->s->fault = mx_arena_printf(at->shards->arena, "%s holds codes of %d bits; wanted 2, 4 or 8",
+                                   told(at, at->s->codes.tensor), at->s->codes.bits);
+    return false;
+}
+
+/* The matrices that codes are of. */
+static bool lay_codes(const Search *at) {
+    HfScaled *s = at->s;
+    HfPlane *p = &s->codes;
+    MxShape shape = p->tensor->shape;
+    bool is_word = p->tensor->dtype == MX_I32;
+    p->is_turned = at->layout->is_turned;
+    p->packs_rows = at->layout->packs_rows;
+    p->order = at->layout->order;
+    p->values = hf_values_of(at->shards, at->layout->number);
+    p->bits = is_word ? (int)at->model->code_bits : at->layout->number == HF_E2M1 ? 4 : 8;
+    if (is_word && p->bits != 2 && p->bits != 4 && p->bits != 8) return refuse_bits(at);
+    if (mx_text_has_suffix(at->layout->codes, "_blocks") && shape.rank > 2) {
+        shape.rank--; /* bytes of a block are a dim of their own */
+        shape.dim[shape.rank - 1] *= shape.dim[shape.rank];
+    }
+    p->columns = shape.dim[shape.rank - 1];
+    p->rows = shape.dim[shape.rank - 2];
+    shape.dim[shape.rank - (p->packs_rows ? 2 : 1)] *= hf_pack(p);
+    p->block[0] = p->block[1] = 1;
+    if (p->is_turned) shape = (MxShape)MX_SHAPE(shape.dim[1], shape.dim[0]);
+    s->decoded.shape = s->read = shape;
+    p->each = shape.dim[shape.rank - 2];
+    return true;
+}
+
+/* bitsandbytes' state of a matrix. */
+typedef struct State {
+    int64_t rows, columns, block, nested_block; /* 0 = scales are floats */
+    double nested_term;
+} State;
+
+static bool read_state(const Search *at, State *state) {
+    enum { LARGEST = 1 << 16, LARGEST_BLOCK = 1 << 20 };
+    static const char *const types[] = {"nf4", "fp4"};
+    MxArena *arena = at->shards->arena;
+    const MxTensors *file;
+    const MxTensor *t = NULL;
+    const char *end = NULL;
+    for (int i = 0; i < MX_COUNT(types) && !t; i++) {
+        end = mx_arena_printf(arena, "%s%s", at->layout->state, types[i]);
+        t = find_part(at, end, &file);
+    }
+    if (!t || mx_tensor_bytes(t) > LARGEST) return refuse_part(at, end, t, "states");
+    size_t size = (size_t)mx_tensor_bytes(t);
+    char *text = mx_arena_alloc(arena, size + 1);
+    if (!mx_tensors_read_part(file, t, 0, mx_shape_count(t->shape), text, at->err)) return false;
+    const MxJson *json = mx_json_parse(arena, text, size, t->name, at->err);
+    const MxJson *shape = json ? mx_json_get(json, "shape") : NULL;
+    if (!json) return false;
+    mx_json_int(mx_json_at(shape, 0), &state->rows);
+    mx_json_int(mx_json_at(shape, 1), &state->columns);
+    mx_json_int(mx_json_get(json, "blocksize"), &state->block);
+    mx_json_int(mx_json_get(json, "nested_blocksize"), &state->nested_block);
+    mx_json_number(mx_json_get(json, "nested_offset"), &state->nested_term);
+    int64_t n = 2 * mx_shape_count(at->s->codes.tensor->shape);
+    bool fits = mx_json_length(shape) == 2 && state->columns > 0 && n % state->columns == 0 &&
+                n / state->columns == state->rows && state->block > 0 &&
+                state->block <= LARGEST_BLOCK && state->nested_block >= 0 &&
+                state->nested_block <= LARGEST_BLOCK;
+    return fits || refuse_part(at, NULL, t, "states");
+}
+
+/* The plane of a row of numbers, one for each block of elements. */
+static bool lay_row(const Search *at, HfPlane *p, const char *end, int64_t block) {
+    const MxTensor *t = p->tensor = find_part(at, end, &p->file);
+    if (!t) return refuse_part(at, end, NULL, "scales");
+    p->rows = p->each = p->block[0] = p->count[0] = 1;
+    p->columns = p->count[1] = mx_shape_count(t->shape);
+    p->block[1] = block;
+    bool fits = are_floats(t) || (t->dtype == MX_U8 && p->values);
+    return (fits && p->columns == (at->s->read.dim[1] + block - 1) / block) ||
+           refuse_part(at, NULL, t, "scales");
+}
+
+/* bitsandbytes': blocks of a matrix's elements, in whatever rows they are; what codes stand for is
+ * beside them, and scales may be codes themselves, of blocks of scales. */
+static bool lay_blocks(const Search *at) {
+    State state = {0};
+    HfScaled *s = at->s;
+    if (!read_state(at, &state)) return false;
+    s->decoded.shape = (MxShape)MX_SHAPE(state.rows, state.columns);
+    s->read = (MxShape)MX_SHAPE(1, state.rows * state.columns);
+    s->codes.bits = 4;
+    s->codes.order = at->layout->order;
+    s->codes.rows = s->codes.each = s->codes.block[0] = s->codes.block[1] = 1;
+    s->codes.columns = s->read.dim[1] / 2;
+    s->codes.values = find_floats(at, ".weight.quant_map", 16);
+    if (!s->codes.values) return false;
+    if (!state.nested_block) return lay_row(at, &s->scales, at->layout->scales, state.block);
+    s->nested_term = (float)state.nested_term;
+    s->scales.values = find_floats(at, ".weight.nested_quant_map", 256);
+    return s->scales.values && lay_row(at, &s->scales, at->layout->scales, state.block) &&
+           lay_row(at, &s->nested, ".weight.nested_absmax", state.block * state.nested_block);
+}
+
+static bool lay_all(const Search *at) {
+    HfScaled *s = at->s;
+    if (at->layout->state) return lay_blocks(at);
+    if (!lay_codes(at) || !find_groups(at) || !lay_scales(at) || !lay_zeros(at)) return false;
+    const float *divisor = at->layout->divisor ? find_floats(at, at->layout->divisor, 1) : NULL;
+    if (at->layout->divisor && !divisor) return false;
+    if (divisor) s->divisor = *divisor;
+    const MxTensors *file;
+    find_part(at, at->layout->idle, &file);
+    return true;
+}
+
+/* ---- looking for them */
+
+static bool has_word(const char *words, const char *word) {
+    size_t n = strlen(word);
+    for (const char *at = words; (at = strstr(at, word)); at += n)
+        if ((at == words || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return true;
+    return false;
+}
+
+/* The codes of a wanted tensor that lie so; false = there are none. */
+static bool find_codes(Search *at, const char *name) {
+    const Layout *l = at->layout;
+    HfPlane *p = &at->s->codes;
+    if (!has_word(l->methods, at->model->few_bits) || !mx_text_has_suffix(name, l->less))
+        return false;
+    at->stem =
+        mx_arena_printf(at->shards->arena, "%.*s", (int)(strlen(name) - strlen(l->less)), name);
+    at->s->n_parts = 0;
+    p->tensor = find_part(at, l->codes, &p->file);
+    return p->tensor && is_stored(p->tensor, l->stored) && p->tensor->shape.rank > 1;
+}
+
+static void keep(HfShards *shards, const char *name, const HfScaled *s) {
     if (shards->n_scaled == shards->cap) {
         shards->cap = shards->cap ? 2 * shards->cap : 64;
         shards->scaled = mx_arena_grow(shards->arena, shards->scaled, (size_t)shards->n_scaled,
                                        (size_t)shards->cap, sizeof s);
     }
-    mx_map_set(&shards->by_name, codes->name, shards->n_scaled);
-    return shards->scaled[shards->n_scaled++] = s;
+    mx_map_set(&shards->by_name, name, shards->n_scaled);
+    shards->scaled[shards->n_scaled++] = s;
 }
 
-const char *hf_scaled_fault(MxArena *arena, const HfScaled *s) {
-    const char *codes =
-        mx_arena_printf(arena, "\"%s\" %s", s->codes->name, mx_shape_text(arena, s->codes->shape));
-    if (!s->scales)
-        return mx_arena_printf(arena, "%s is of 8 bits a number, and no scales are beside it",
-                               codes);
-    return mx_arena_printf(arena, "\"%s\" %s is of no type or shape that scales of %s have",
-                           s->scales->name, mx_shape_text(arena, s->scales->shape), codes);
-}
-
-/* ---- values */
-
-static float e4m3(unsigned code) {
-    const int bias = 7, bits = 3;
-    unsigned exponent = code >> bits & 15u, fraction = code & 7u;
-    bool is_nan = exponent == 15 && fraction == 7;
-    float size = exponent ? ldexpf((float)(8 + fraction), (int)exponent - bias - bits)
-                          : ldexpf((float)fraction, 1 - bias - bits);
-    return is_nan ? NAN : code >> 7 ? -size : size;
-}
-
-static float e2m1(unsigned code) {
-    static const float sizes[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-    return code & 8u ? -sizes[code & 7u] : sizes[code & 7u];
-}
-
-/* A power of two; all bits set are no number. */
-static float e8m0(uint8_t exponent) {
-    return exponent == UINT8_MAX ? NAN : ldexpf(1, exponent - 127);
-}
-
-/* Scales first .. last of all. */
-static float *read_scales(MxArena *scratch, const HfScaled *s, int64_t first, int64_t last,
-                          MxError *err) {
-    int64_t n = last - first + 1;
-    void *raw = mx_arena_alloc(scratch, (size_t)n * mx_dtype_bytes(s->scales->dtype) + 1);
-    float *scales = mx_new_n(scratch, float, n);
-    if (!mx_tensors_read_part(s->scale_file, s->scales, first, n, raw, err)) return NULL;
-    if (s->scales->dtype != MX_U8)
-        mx_tensor_widen(raw, s->scales->dtype, 0, n, scales);
-    else
-        for (int64_t i = 0; i < n; i++) scales[i] = e8m0(((const uint8_t *)raw)[i]);
-    return scales;
-}
-
-/* Where the scale of an element lies. */
-static int64_t scale_of(const HfScaled *s, int64_t row, int64_t column) {
-    int64_t rows = s->decoded.shape.dim[s->decoded.shape.rank - 2];
-    int64_t at = row / rows * s->scale_rows + row % rows / s->block[0];
-    return s->is_one ? 0 : at * s->scale_columns + column / s->block[1];
-}
-
-/* The code of an element, from bytes of which the first is the tensor's byte `first`. */
-static unsigned code_at(const HfScaled *s, const uint8_t *codes, int64_t i, int64_t first) {
-    if (!s->are_pairs) return codes[i - first];
-    unsigned pair = codes[i / 2 - first];
-    return i % 2 ? pair >> 4 : pair & 15u;
-}
-
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-bool hf_scaled_read(const HfScaled *s, int64_t from, int64_t n, float *out, MxError *err) {
-    MxArena scratch = {.name = "codes"};
-    float value[256];
-    int64_t columns = s->decoded.shape.dim[s->decoded.shape.rank - 1];
-    int64_t pack = s->are_pairs ? 2 : 1, first = from / pack, last = (from + n - 1) / pack;
-    int64_t row = from / columns, end_row = (from + n - 1) / columns;
-    int64_t low = scale_of(s, row, 0), high = scale_of(s, end_row, columns - 1);
-    for (unsigned i = 0; i < MX_COUNT(value); i++) value[i] = s->are_pairs ? e2m1(i) : e4m3(i);
-    uint8_t *codes = mx_arena_alloc(&scratch, (size_t)(last - first) + 1);
-    const float *scales = read_scales(&scratch, s, low, high, err);
-    bool ok =
-        scales && mx_tensors_read_part(s->file, s->codes, first, last - first + 1, codes, err);
-    for (int64_t at = from, end; ok && at < from + n; at = end) {
-        int64_t column = at % columns, left = s->block[1] - column % s->block[1];
-        float scale = scales[scale_of(s, at / columns, column) - low];
-        end = at + least(left, columns - column);
-        if (end > from + n) end = from + n;
-        for (int64_t i = at; i < end; i++)
-            out[i - from] = scale * value[code_at(s, codes, i, first)];
+const HfScaled *hf_scaled_find(HfShards *shards, const MxHfModel *model, const char *name,
+                               MxError *err) {
+    int64_t known = mx_map_get(&shards->by_name, name, -1);
+    HfScaled *found = NULL;
+    if (known >= 0) return shards->scaled[known];
+    for (int i = 0; i < MX_COUNT(layouts) && (!found || !found->fits); i++) {
+        HfScaled *s = mx_new(shards->arena, HfScaled);
+        Search at = {shards, model, &layouts[i], NULL, s, err};
+        float factor = layouts[i].factor != 0 ? layouts[i].factor : 1;
+        *s = (HfScaled){.decoded = {.name = name, .dtype = MX_F32}, .factor = factor, .divisor = 1};
+        if (!find_codes(&at, name)) continue;
+        s->fits = lay_all(&at);
+        if (s->fits || !found || s->n_parts > found->n_parts) found = s;
     }
-    mx_arena_release(&scratch);
-    return ok;
+    if (found) keep(shards, found->decoded.name, found);
+    return found;
 }

@@ -9,8 +9,9 @@ static const char *few_bits(const char *name) {
     return goldens_need(&arena, mx_path_join(&arena, "hf/models", name));
 }
 
-static const char *const folders[] = {"llama_fp8", "deepseek_v3_fp8", "gpt_oss_mxfp4",
-                                      "deepseek_v4_fp4"};
+static const char *const folders[] = {
+    "llama_fp8", "deepseek_v3_fp8", "gpt_oss_mxfp4", "deepseek_v4_fp4", "llama_gptq", "qwen2_gptq8",
+    "llama_awq", "llama_w4a16",     "llama_w8a8",    "llama_nvfp4",     "llama_bnb4", "llama_bnb8"};
 
 START_TEST(goes_back_plain) {
     MxTensors *theirs;
@@ -51,17 +52,30 @@ END_TEST
 static const struct {
     const char *folder, *file, *word, *instead, *says;
 } misfits[] = {
-    {"llama_fp8", "config.json", "float-quantized", "int-quantized",
-     "quantization_config: not available yet: found weights quantized by \"compressed-tensors\" as "
-     "int-quantized, wanted fp8, "},
+    {"llama_fp8", "config.json", "float-quantized", "marlin-24",
+     "quantization_config: not available yet: found quant_method compressed-tensors (format "
+     "marlin-24), wanted fp8, mxfp4, fbgemm_fp8, bitsandbytes, gptq (gptq, gptq_v2), awq (gemm), "
+     "compressed-tensors (float-quantized, "},
     {"deepseek_v3_fp8", "config.json", "      8,\n", "      \"8\",\n",
      "quantization_config.weight_block_size: wanted two whole numbers above 0"},
     {"llama_fp8", "model.safetensors", "self_attn.q_proj.weight_scale",
      "self_attn.q_proj.weight_skale",
-     "\"model.layers.0.self_attn.q_proj.weight\" [32, 16] is of 8 bits a number, and no scales are "
-     "beside it"},
+     "\"model.layers.0.self_attn.q_proj.weight\" [32, 16] holds codes, and no scales are beside "
+     "it, "
+     "such as "},
     {"llama_fp8", "model.safetensors", "\"shape\":[32,1]", "\"shape\":[1,32]",
      " [1, 32] is of no type or shape that scales of \"model.layers.0."},
+    {"llama_gptq", "config.json", "\"bits\": 4", "\"bits\": 3",
+     "model.layers.0.mlp.up_proj.qweight\" [4, 64] holds codes of 3 bits; wanted 2, 4 or 8"},
+    {"llama_awq", "model.safetensors", "mlp.up_proj.qzeros", "mlp.up_proj.qzeroz",
+     "\"model.layers.0.mlp.up_proj.qweight\" [32, 8] holds codes, and no zeros are beside it, "
+     "such "
+     "as \"model.layers.0.mlp.up_proj.qzeros\""},
+    {"llama_nvfp4", "model.safetensors", "mlp.up_proj.weight_global_scale",
+     "mlp.up_proj.weight_global_skale", "and no numbers are beside it, such as"},
+    {"llama_bnb4", "model.safetensors", "\"shape\": [64, 96]", "\"shape\": [64, 97]",
+     " is of no type or shape that states of \"model.layers.0.self_attn.q_proj.weight\" [3072, 1] "
+     "have"},
 };
 
 static char *replaced(const MxBytes *text, const char *word, const char *instead, size_t *size) {
@@ -76,21 +90,45 @@ static char *replaced(const MxBytes *text, const char *word, const char *instead
     return out;
 }
 
-START_TEST(misfits_are_named) {
+/* A copy of a folder, in {}/x; what is in place of a word of one of its files. */
+static void copy_changed(const char *from, const char *file, const char *word,
+                         const char *instead) {
     static const char *const files[] = {"config.json", "model.safetensors"};
     ck_ok(mx_dir_make(in_folder("x"), &err));
     for (int i = 0; i < MX_COUNT(files); i++) {
         MxBytes bytes;
-        const char *from = mx_path_join(&arena, few_bits(misfits[_i].folder), files[i]);
-        ck_ok(mx_file_read(&arena, from, 1 << 20, &bytes, &err));
+        ck_ok(mx_file_read(&arena, mx_path_join(&arena, few_bits(from), files[i]), 1 << 20, &bytes,
+                           &err));
         const char *text = (const char *)bytes.data;
         size_t size = bytes.size;
-        if (!strcmp(files[i], misfits[_i].file))
-            text = replaced(&bytes, misfits[_i].word, misfits[_i].instead, &size);
+        if (!strcmp(files[i], file)) text = replaced(&bytes, word, instead, &size);
         put_content(mx_path_join(&arena, "x", files[i]), text, size);
     }
+}
+
+START_TEST(misfits_are_named) {
+    copy_changed(misfits[_i].folder, misfits[_i].file, misfits[_i].word, misfits[_i].instead);
     ck_tool(65, "mxconvert {}/x {}/a.h5");
     ck_says(misfits[_i].says);
+    ck_assert(!mx_file_exists(in_folder("a.h5")));
+}
+END_TEST
+
+/* A column whose scale is none that there is. */
+START_TEST(groups_are_checked) {
+    const char *path = in_folder("x/model.safetensors");
+    const int32_t group = 99;
+    MxTensors *file;
+    MxBytes bytes;
+    copy_changed("llama_gptq", "config.json", "4", "4");
+    ck_ok(mx_tensors_open(&arena, path, &file, &err));
+    const MxTensor *t = mx_tensors_find(file, "model.layers.0.mlp.up_proj.g_idx");
+    ck_assert(t != NULL);
+    ck_ok(mx_file_read(&arena, path, 1 << 20, &bytes, &err));
+    memcpy(bytes.data + t->offset + 4 * sizeof group, &group, sizeof group);
+    put_content("x/model.safetensors", (const char *)bytes.data, bytes.size);
+    ck_tool(65, "mxconvert {}/x {}/a.h5");
+    ck_says("\"model.layers.0.mlp.up_proj.g_idx\": column 4 is in group 99; wanted 0 to 1");
     ck_assert(!mx_file_exists(in_folder("a.h5")));
 }
 END_TEST
@@ -101,5 +139,6 @@ Suite *hf_scaled_suite(void) {
     tcase_add_loop_test(tcase, goes_back_plain, 0, MX_COUNT(folders));
     tcase_add_loop_test(tcase, parts_are_read, 0, MX_COUNT(folders));
     tcase_add_loop_test(tcase, misfits_are_named, 0, MX_COUNT(misfits));
+    tcase_add_test(tcase, groups_are_checked);
     return suite;
 }
