@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Makes a golden file of adapters over quantised weights: MaxText with qwix, from another file's weights and batches.
 
-    golden_qlora.py FROM.h5 OUT.h5 nf4 KEY=VALUE...
-    golden_qlora.py FROM.h5 OUT.h5 int8 KEY=VALUE...        (both add to OUT)
+    golden_qlora.py FROM.h5 OUT.h5 TYPE KEY=VALUE...        (adds to OUT: nf4, int8, int4, float8_e4m3fn, …)
 
 The real MaxText (src/maxtext of commit e591f30c on PYTHONPATH) builds the model of FROM's config, qwix quantises the
 weights that get adapters, and MaxText's loss is differentiated by the adapters. OUT has the codes and scales, the
-adapters (drawn here), logits of the first row, loss and gradients of the first batch, and losses of five steps of MaxText's optimizer; under the name
-of the type. tests/golden/train/qlora.h5 is lora_scan_qv_r2.h5's weights, with lora.lora_tile_size=8 and
+adapters (drawn here), loss and gradients of the first batch, and losses of five steps of MaxText's optimizer; under the name
+of the type. tests/golden/train/qlora.h5 is lora_scan_qv_r2.h5's weights, with lora.lora_tile_size=8 (32 of mxfp8 and mxfp4, 16 of nvfp4) and
 lora.lora_module_path='decoder/layers/.*(self_attention/(query|key|value)|mlp/(wi_0|wi_1|wo))'.
 """
 import json
@@ -55,7 +54,7 @@ def put(model, kind, values):
 
 
 def as_array(x):
-    return np.asarray(x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x)
+    return np.asarray(x if x.dtype == jnp.float32 else x.astype(jnp.float32))
 
 
 def main():
@@ -89,7 +88,8 @@ def main():
         if not any(module in name for module in ("query", "wi_0", "wo")):
             continue  # the others are no different
         if name.endswith("qvalue"):
-            out["codes/" + name] = np.asarray(value.astype(jnp.int32)).astype(np.int8)
+            is_whole = jnp.issubdtype(value.dtype, jnp.integer)
+            out["codes/" + name] = np.asarray(value.astype(jnp.int32)).astype(np.int8) if is_whole else as_array(value)
         elif name.endswith("scale") and "array" in name:
             out["codes/" + name] = as_array(value)
     _, tx = train_utils.create_training_optimizer(config, model)
@@ -97,11 +97,6 @@ def main():
     batches = [{k: jnp.asarray(source["batches"][k][i]) for k in source["batches"]} for i in range(STEPS)]
     first = {k: jnp.asarray(source["batch"][k][()]) for k in source["batch"]}
     with jax.set_mesh(mesh), mesh, partitioning.axis_rules(config.logical_axis_rules):
-        logits = model(decoder_input_tokens=first["inputs"], decoder_positions=first["inputs_position"],
-                       decoder_segment_ids=first["inputs_segmentation"], enable_dropout=False)
-        out["forward/logits"] = as_array(logits.astype(jnp.float32))[:1]
-        nnx.pop(model, nnx.Intermediate)
-
         def gradient(batch):
             def loss_of(m):
                 return train.loss_fn(m, config, dict(batch), None, None)

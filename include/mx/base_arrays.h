@@ -103,67 +103,6 @@ void mx_box_run_at(const MxBoxRuns *runs, int64_t i, int64_t at[2]);
 void mx_box_copy(const MxBox *box, const MxBox *from, const void *from_data, const MxBox *to,
                  void *to_data, size_t element_bytes);
 
-/* ---- quantised arrays (quant.c) */
-
-/* How an array is kept in few bits: as codes, and a scale for each block of elements. `dim` and the
- * dims before it are rows, those behind it columns; a block is `tile` rows of one column. */
-typedef enum MxQtype {
-    MX_NOT_QUANTIZED,
-    MX_NF4,
-    MX_INT8,
-    MX_DYNAMIC,
-    MX_SQUARES,
-    MX_QTYPE_COUNT
-} MxQtype;
-
-typedef struct MxQuant {
-    MxQtype type;
-    int dim;
-    int64_t tile; /* divides the size of `dim` */
-} MxQuant;
-
-/* Values of the codes of nf4, in their order. */
-enum { MX_NF4_CODES = 16 };
-extern const float mx_nf4_values[MX_NF4_CODES];
-/* Those of dynamic and squares. */
-enum { MX_BYTE_CODES = 256 };
-extern const float mx_dynamic_values[MX_BYTE_CODES], mx_square_values[MX_BYTE_CODES];
-
-/* mx_qtype_parse — by name ("nf4", "int8"); false if there is none such. */
-bool mx_qtype_parse(const char *name, MxQtype *out);
-const char *mx_qtype_name(MxQtype type);
-/* mx_qtype_is_of_weights — whether weights are kept so; other types are for moments. */
-static inline bool mx_qtype_is_of_weights(MxQtype type) {
-    return type == MX_NF4 || type == MX_INT8;
-}
-/* mx_quant_why_not — why arrays of a shape cannot be kept so, in the arena; NULL = they can. */
-const char *mx_quant_why_not(MxArena *arena, MxQuant quant, MxShape shape);
-/* mx_quant_codes, mx_quant_scales — the shapes of what is kept, uint8 and float32. nf4 has two
- * columns in a byte, the first in its low half. */
-MxShape mx_quant_codes(MxQuant quant, MxShape shape);
-MxShape mx_quant_scales(MxQuant quant, MxShape shape);
-/* mx_quant_shape — the other way round: of the array whose codes have that shape. */
-MxShape mx_quant_shape(MxQuant quant, MxShape codes);
-/* mx_quant_blocks — the least box of whole blocks, and whole bytes of codes, around another. */
-MxBox mx_quant_blocks(MxQuant quant, MxBox box);
-/* mx_quant_bytes — of codes and scales of so many elements, in whole blocks. */
-int64_t mx_quant_bytes(MxQuant quant, int64_t n);
-/* mx_quantize — codes and scales of an array that can be kept so. nf4: the scale is the largest
- * magnitude of a block, a code the nearest of 16 quantiles of the normal distribution. int8: the
- * scale is the largest magnitude / 127.5, a code x / scale rounded to even, -128 to 127. dynamic
- * and squares: the scale is the largest magnitude of a block. Each decade below it has half the
- * codes of the one above, of equal width, and a code is the middle of its width, the last one 1.
- * dynamic has seven decades and a sign, squares eight of the root of what is not negative. A block
- * below 1e-19 has scale 1. Quotients are products with reciprocals, as XLA has them. Returns
- * whether all elements are finite; else codes mean nothing. Source: QLoRA (Dettmers et al. 2023),
- * appendix E; 8-bit optimizers
- * (Dettmers et al. 2022), 1.3, whose codes for second moments are of themselves; qwix
- * _src/core/qarray.py, numerics.py @0.1.8. */
-bool mx_quantize(MxQuant quant, MxShape shape, const float *x, uint8_t *codes, float *scales);
-/* mx_dequantize — value of the code times scale, each rounded once. */
-void mx_dequantize(MxQuant quant, MxShape shape, const uint8_t *codes, const float *scales,
-                   float *x);
-
 /* ---- numbers of few bits (grid.c) */
 
 /* What operands of a quantised product are rounded to once they are divided by their scale. */
@@ -182,6 +121,8 @@ typedef struct MxGridRow {
     float bound;        /* the largest magnitude is scaled to it */
     float least, most;  /* numbers of the grid */
     int bits, exponent; /* numbers from 2^e to 2^(e+1) are 2^(max(e, exponent) - bits) apart */
+    int width;          /* bits of a code */
+    bool is_whole;      /* codes are whole numbers in two's complement, not signs and exponents */
 } MxGridRow;
 extern const MxGridRow mx_grids[MX_GRID_COUNT];
 
@@ -190,5 +131,109 @@ float mx_grid_scale(MxGrid grid, float largest);
 /* mx_grid_round — the nearest numbers of the grid, of two as near the even one; NaN stays NaN.
  * Source: qwix _src/core/numerics.py @0.1.8; OCP 8-bit Floating Point Specification (2023). */
 void mx_grid_round(MxGrid grid, const float *x, int64_t n, float *y);
+/* mx_grid_code — that of a number of the grid. */
+unsigned mx_grid_code(MxGrid grid, float y);
+
+/* ---- quantised arrays (quant.c) */
+
+/* How an array is kept in few bits: as codes, and a scale for each block of elements. `dim` and the
+ * dims before it are rows, those behind it columns; a block is `tile` rows of one column. */
+typedef enum MxQtype {
+    MX_NOT_QUANTIZED,
+    MX_NF4,
+    MX_INT8,
+    MX_INT4,
+    MX_E4M3,
+    MX_E5M2,
+    MX_MXFP8,
+    MX_MXFP4,
+    MX_NVFP4,
+    MX_DYNAMIC,
+    MX_SQUARES,
+    MX_QTYPE_COUNT
+} MxQtype;
+
+typedef struct MxQuant {
+    MxQtype type;
+    int dim;
+    int64_t tile; /* divides the size of `dim` */
+} MxQuant;
+
+/* What a scale is rounded to: nothing, the next power of two, a float of 8 bits. */
+typedef enum MxScaleForm { MX_SCALE_FLOAT, MX_SCALE_POWER, MX_SCALE_E4M3 } MxScaleForm;
+
+typedef struct MxQtypeRow {
+    const char *name;
+    bool is_of_weights;  /* others are for moments */
+    int bits;            /* of a code, 4 or 8 */
+    const float *values; /* of the codes */
+    float bound;         /* the largest magnitude of a block is scaled to it */
+    MxGrid grid;         /* whose numbers they are; MX_NO_GRID = none that is known */
+    bool by_f16;         /* quotients are first rounded to float16, as XLA does */
+    MxScaleForm scale;
+    int64_t tile; /* what blocks must be; 0 = of any size */
+} MxQtypeRow;
+extern const MxQtypeRow mx_qtypes[MX_QTYPE_COUNT];
+
+/* Codes of half a byte and of a byte, and what they stand for. */
+enum { MX_HALF_BYTE_CODES = 16, MX_BYTE_CODES = 256 };
+extern const float mx_nf4_values[MX_HALF_BYTE_CODES], mx_int4_values[MX_HALF_BYTE_CODES],
+    mx_e2m1_values[MX_HALF_BYTE_CODES];
+extern const float mx_int8_values[MX_BYTE_CODES], mx_e4m3_values[MX_BYTE_CODES],
+    mx_e5m2_values[MX_BYTE_CODES];
+extern const float mx_dynamic_values[MX_BYTE_CODES], mx_square_values[MX_BYTE_CODES];
+
+/* mx_qtype_parse — by name ("nf4", "int8"); false if there is none such. mx_qtype_list — names of
+ * those that weights are kept in, for messages. */
+bool mx_qtype_parse(const char *name, MxQtype *out);
+const char *mx_qtype_list(MxArena *arena);
+static inline const char *mx_qtype_name(MxQtype type) {
+    return mx_qtypes[type].name;
+}
+/* mx_qtype_a_byte — columns of a byte of codes. */
+static inline int mx_qtype_a_byte(MxQtype type) {
+    return 8 / mx_qtypes[type].bits;
+}
+/* mx_quant_why_not — why arrays of a shape cannot be kept so, in the arena; NULL = they can. */
+const char *mx_quant_why_not(MxArena *arena, MxQuant quant, MxShape shape);
+/* mx_quant_codes, mx_quant_scales — the shapes of what is kept, uint8 and float32. Of codes of 4
+ * bits a byte has two columns, the first in its low half. */
+MxShape mx_quant_codes(MxQuant quant, MxShape shape);
+MxShape mx_quant_scales(MxQuant quant, MxShape shape);
+/* mx_quant_shape — the other way round: of the array whose codes have that shape. */
+MxShape mx_quant_shape(MxQuant quant, MxShape codes);
+/* mx_quant_blocks — the least box of whole blocks, and whole bytes of codes, around another. */
+MxBox mx_quant_blocks(MxQuant quant, MxBox box);
+/* mx_quant_bytes — of codes and scales of so many elements, in whole blocks. */
+int64_t mx_quant_bytes(MxQuant quant, int64_t n);
+/* mx_quantize — codes and scales of an array that can be kept so. nf4: the scale is the largest
+ * magnitude of a block, a code the nearest of 16 quantiles of the normal distribution. int8: the
+ * scale is the largest magnitude / 127.5, a code x / scale rounded to even, -128 to 127; int4 in
+ * the same way with 7.5, -8 to 7. float8_e4m3fn, float8_e5m2: the largest magnitude is scaled to
+ * the largest float of 8 bits, to which quotients are rounded. mxfp8 (e4m3) and mxfp4 (e2m1): the
+ * same with blocks of 32, the scale rounded up to a power of two; nvfp4 (e2m1): blocks of 16, the
+ * scale rounded to e4m3, which may be 0, as are its values then. Quotients of both are rounded to
+ * float16 first, by which XLA makes e2m1 of float32. dynamic and squares: the scale is
+ * the largest magnitude of a block. Each decade below it has half the codes of the one above, of
+ * equal width, and a code is the middle of its width, the last one 1. dynamic has seven decades and
+ * a sign, squares eight of the root of what is not negative. A block below 1e-19 has scale 1.
+ * Quotients are products with reciprocals, as XLA has them. Returns whether all elements are
+ * finite; else codes mean nothing. Source: QLoRA (Dettmers et al. 2023), appendix E; 8-bit
+ * optimizers (Dettmers et al. 2022), 1.3, whose codes for second moments are of themselves; qwix
+ * _src/core/qarray.py, numerics.py @0.1.8. */
+bool mx_quantize(MxQuant quant, MxShape shape, const float *x, uint8_t *codes, float *scales);
+/* mx_scale_rounded — a scale in its form. mx_quotient_rounded — to the bits that float16 has of a
+ * number from 2^-14 on; of a lower one no code knows. */
+float mx_scale_rounded(MxScaleForm form, float scale);
+static inline float mx_quotient_rounded(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+/* mx_dequantize — value of the code times scale, each rounded once. */
+void mx_dequantize(MxQuant quant, MxShape shape, const uint8_t *codes, const float *scales,
+                   float *x);
 
 #endif

@@ -1,5 +1,55 @@
-/* quant_values.c — the values of one-byte codes, as defined in base_arrays.h. */
+/* quant_values.c — the values of codes of 4 and 8 bits, as defined in base_arrays.h. Source of
+ * floats: OCP 8-bit Floating Point and Microscaling Formats v1.0; of nf4: QLoRA (Dettmers et al.
+ * 2023), appendix E. */
 #include <mx/base.h>
+
+#include <math.h>
+
+#define FOUR(of, c)    of(c), of((c) + 1), of((c) + 2), of((c) + 3)
+#define SIXTEEN(of, c) FOUR(of, c), FOUR(of, (c) + 4), FOUR(of, (c) + 8), FOUR(of, (c) + 12)
+#define QUARTER(of, c)                                                                             \
+    SIXTEEN(of, c), SIXTEEN(of, (c) + 16), SIXTEEN(of, (c) + 32), SIXTEEN(of, (c) + 48)
+#define BYTES(of) QUARTER(of, 0), QUARTER(of, 64), QUARTER(of, 128), QUARTER(of, 192)
+
+/* Whole numbers in two's complement. */
+#define INT4(c) (float)((c) < 8 ? (c) : (c)-16)
+#define INT8(c) (float)((c) < 128 ? (c) : (c)-256)
+
+/* A sign, an exponent of so many bits above others of a fraction; exponent 0 has no leading 1. */
+#define E2M1_SIZE(c) ((c)&6 ? (float)((2 + ((c)&1)) << ((c) >> 1 & 3)) / 4 : ((c)&1) / 2.0f)
+#define E2M1(c)      ((c)&8 ? -E2M1_SIZE(c) : E2M1_SIZE(c))
+#define E4M3_SIZE(c) ((c)&120 ? (float)((8 + ((c)&7)) << ((c) >> 3 & 15)) / 1024 : ((c)&7) / 512.0f)
+#define E4M3(c)      (((c)&127) == 127 ? NAN : (c)&128 ? -E4M3_SIZE(c) : E4M3_SIZE(c))
+#define E5M2_SIZE(c)                                                                               \
+    ((c)&124 ? (float)(4 + ((c)&3)) * (float)(1u << ((c) >> 2 & 31)) / 131072 : ((c)&3) / 65536.0f)
+#define E5M2_LAST(c) ((c)&3 ? NAN : INFINITY)
+#define E5M2_ANY(c)  (((c)&124) == 124 ? E5M2_LAST(c) : E5M2_SIZE(c))
+#define E5M2(c)      ((c)&128 ? -E5M2_ANY(c) : E5M2_ANY(c))
+
+const float mx_int4_values[MX_HALF_BYTE_CODES] = {SIXTEEN(INT4, 0)};
+const float mx_e2m1_values[MX_HALF_BYTE_CODES] = {SIXTEEN(E2M1, 0)};
+const float mx_int8_values[MX_BYTE_CODES] = {BYTES(INT8)};
+const float mx_e4m3_values[MX_BYTE_CODES] = {BYTES(E4M3)};
+const float mx_e5m2_values[MX_BYTE_CODES] = {BYTES(E5M2)};
+
+const float mx_nf4_values[MX_HALF_BYTE_CODES] = {
+    -1.0f,
+    -0.6961928009986877f,
+    -0.5250730514526367f,
+    -0.39491748809814453f,
+    -0.28444138169288635f,
+    -0.18477343022823334f,
+    -0.09105003625154495f,
+    0.0f,
+    0.07958029955625534f,
+    0.16093020141124725f,
+    0.24611230194568634f,
+    0.33791524171829224f,
+    0.44070982933044434f,
+    0.5626170039176941f,
+    0.7229568362236023f,
+    1.0f,
+};
 
 // clang-format off
 const float mx_dynamic_values[MX_BYTE_CODES] = {

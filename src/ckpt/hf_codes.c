@@ -1,50 +1,24 @@
 /* hf_codes.c — values of tensors in few bits: any elements of what they stand for, from the parts
- * of their planes that these need. Source of floats of 8 and 4 bits: OCP 8-bit Floating Point and
- * Microscaling Formats v1.0. */
+ * of their planes that these need. */
 #include "hf.h"
 
 #include <math.h>
 
 /* ---- what codes stand for */
 
-static float e4m3(unsigned code) {
-    const int bias = 7, bits = 3;
-    unsigned exponent = code >> bits & 15u, fraction = code & 7u;
-    bool is_nan = exponent == 15 && fraction == 7;
-    float size = exponent ? ldexpf((float)(8 + fraction), (int)exponent - bias - bits)
-                          : ldexpf((float)fraction, 1 - bias - bits);
-    return is_nan ? NAN : code >> 7 ? -size : size;
-}
-
-/* Of 4 bits; others are not looked at. */
-static float e2m1(unsigned code) {
-    static const float sizes[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-    return code & 8u ? -sizes[code & 7u] : sizes[code & 7u];
-}
-
 /* A power of two; all bits set are no number. */
 static float e8m0(unsigned exponent) {
     return exponent == UINT8_MAX ? NAN : ldexpf(1, (int)exponent - 127);
 }
 
-static float whole(unsigned code) {
-    return (float)code;
-}
-
-static float as_signed(unsigned code) {
-    return (float)(int8_t)code;
-}
-
 const float *hf_values_of(HfShards *shards, HfNumber number) {
-    static float (*const value[HF_N_NUMBERS])(unsigned) = {[HF_E4M3] = e4m3,
-                                                           [HF_E2M1] = e2m1,
-                                                           [HF_E8M0] = e8m0,
-                                                           [HF_WHOLE] = whole,
-                                                           [HF_SIGNED] = as_signed};
-    enum { CODES = 256 };
+    static const float *const known[HF_N_NUMBERS] = {
+        [HF_E4M3] = mx_e4m3_values, [HF_E2M1] = mx_e2m1_values, [HF_SIGNED] = mx_int8_values};
+    if (known[number]) return known[number];
     if (!shards->values[number]) {
-        float *values = mx_new_n(shards->arena, float, CODES);
-        for (unsigned i = 0; i < CODES; i++) values[i] = value[number](i);
+        float *values = mx_new_n(shards->arena, float, MX_BYTE_CODES);
+        for (unsigned i = 0; i < MX_BYTE_CODES; i++)
+            values[i] = number == HF_E8M0 ? e8m0(i) : (float)i;
         shards->values[number] = values;
     }
     return shards->values[number];

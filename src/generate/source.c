@@ -67,7 +67,8 @@ static const char *text_of(MxArena *arena, const MxCkptRef *ref, bool sees, MxEr
 /* ---- kernels in few bits */
 
 /* As the folder has them, unless it is said; below adapters, as those were trained. */
-static bool find_kept(const char *dir, const char *said, MxSource *out, MxError *err) {
+static bool find_kept(MxArena *arena, const char *dir, const char *said, MxSource *out,
+                      MxError *err) {
     const MxConfig *c = out->config;
     const char *below = c->enable_lora ? c->lora_weight_qtype : "", *kept = said;
     if (said && *below && strcmp(said, below))
@@ -77,9 +78,9 @@ static bool find_kept(const char *dir, const char *said, MxSource *out, MxError 
     if (!said && out->ref.manifest)
         kept = mx_json_string(mx_json_get(out->ref.manifest, MX_CKPT_KEPT));
     if (!kept || *below || !strcmp(kept, "floats")) return true;
-    return (mx_qtype_parse(kept, &out->kept) && mx_qtype_is_of_weights(out->kept)) ||
-           mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s: found \"%s\", wanted nf4, int8 or floats",
-                   said ? "--weights" : dir, kept);
+    return (mx_qtype_parse(kept, &out->kept) && mx_qtypes[out->kept].is_of_weights) ||
+           mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s: found \"%s\", wanted floats, %s",
+                   said ? "--weights" : dir, kept, mx_qtype_list(arena));
 }
 
 /* ---- tokens that end a text */
@@ -119,7 +120,7 @@ bool mx_source_find(MxArena *arena, const char *dir, bool sees, MxWeights how, M
                 "\"%s\" does not tell with what config it was trained", dir);
     const char *files = ref->is_hf ? ref->path : ref->dir;
     return text && load_config(arena, dir, text, how.dtype, out, err) &&
-           find_kept(dir, how.kept, out, err) &&
+           find_kept(arena, dir, how.kept, out, err) &&
            (!files || (read_ends(arena, files, "generation_config.json", out, err) &&
                        read_ends(arena, files, MX_HF_CONFIG, out, err)));
 }

@@ -152,6 +152,7 @@ static const char *keep(MxArena *arena, MxLeaf *leaf, MxQtype type, int64_t tile
     MxQuant quant = {.type = type, .dim = leaf->n_batch + leaf->n_contract - 1, .tile = tile};
     if (leaf->n_contract == leaf->shape.rank) return NULL; /* the scale of a norm */
     int64_t size = leaf->shape.dim[quant.dim];
+    if (!quant.tile) quant.tile = mx_qtypes[type].tile;
     if (!quant.tile) quant.tile = size < TILE ? size : TILE;
     const char *why = mx_quant_why_not(arena, quant, leaf->shape);
     if (why)

@@ -111,9 +111,13 @@ static bool understand(CommandLine *line, MxError *err) {
     }
     MxQtype type;
     line->quantizes = line->quantize != NULL;
-    if (line->quantize && !(mx_qtype_parse(line->quantize, &type) && mx_qtype_is_of_weights(type)))
-        mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--quantize: found \"%s\", wanted nf4 or int8",
-                line->quantize);
+    if (line->quantize &&
+        !(mx_qtype_parse(line->quantize, &type) && mx_qtypes[type].is_of_weights)) {
+        MxArena arena = {.name = "types"};
+        mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--quantize: found \"%s\", wanted one of %s",
+                line->quantize, mx_qtype_list(&arena));
+        mx_arena_release(&arena);
+    }
     mx_option_bool("--scan-layers", line->scan, &scan, err);
     mx_option_int("--param-scan-axis", line->scan_axis, 0, MX_MAX_RANK - 1, &axis, err);
     mx_option_int("--layer-cycle", line->cycle, 1, 64, &cycle, err);
@@ -167,9 +171,10 @@ static int array_options(CommandLine *line, MxOption *out) {
         {.name = "--params-only", .flag = &line->params_only, .doc = "only the parameters"},
         {.name = "--quantize",
          .value = &line->quantize,
-         .takes = "nf4|int8",
+         .takes = "TYPE",
          .doc = "store kernels of layers as codes of 4 or 8 bits with a scale for each block of "
-                "64, as lora.lora_weight_qtype does"},
+                "64, as lora.lora_weight_qtype does: nf4, int8, int4, float8_e4m3fn, float8_e5m2; "
+                "with blocks of 32: mxfp8, mxfp4; of 16: nvfp4"},
         {.name = "--merge-lora",
          .flag = &line->merges,
          .doc = "merge adapters into the weights: only the parameters W + A B alpha / rank, in "

@@ -162,9 +162,10 @@ static int list_replies(CommandLine *line, Numbers *n, Side *out) {
         {ANSWERS ",--evaluate",
          {.name = "--weights",
           .value = &line->speak.weights.kept,
-          .takes = "nf4|int8|floats",
-          .doc = "store kernels of layers as codes of 4 or 8 bits with scales, or as floats "
-                 "(default: as in DIR)"}},
+          .takes = "TYPE|floats",
+          .doc = "store kernels of layers as codes of 4 or 8 bits with scales (nf4, int8, int4, "
+                 "float8_e4m3fn, float8_e5m2, mxfp8, mxfp4, nvfp4), or as floats (default: as in "
+                 "DIR)"}},
         {ANSWERS ",--evaluate",
          {.name = "--max-tokens",
           .value = &n->max_tokens,

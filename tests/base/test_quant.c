@@ -76,6 +76,7 @@ START_TEST(codes_are_the_nearest) {
     float x[COUNT], scales[COUNT / TILE], y[COUNT];
     uint8_t codes[COUNT];
     MxQuant quant = {.type = (MxQtype)_i, .tile = TILE};
+    const MxQtypeRow *row = &mx_qtypes[_i];
     fill_with(x, 3);
     ck_assert(mx_quantize(quant, shape, x, codes, scales));
     mx_dequantize(quant, shape, codes, scales, y);
@@ -83,13 +84,38 @@ START_TEST(codes_are_the_nearest) {
         float scale = scales[i / COLUMNS / TILE * COLUMNS + i % COLUMNS], most = 0, best = INFINITY;
         for (int k = 0; k < TILE; k++)
             most = fmaxf(most, fabsf(x[(i / COLUMNS / TILE * TILE + k) * COLUMNS + i % COLUMNS]));
-        ck_assert(scale == (_i == MX_NF4 ? most : most * (1 / 127.5f)));
-        int first = _i == MX_NF4 ? 0 : -128, n = _i == MX_NF4 ? MX_NF4_CODES : 256;
-        for (int k = first; k < first + n; k++)
-            best = fminf(best, fabsf((_i == MX_NF4 ? mx_nf4_values[k] : (float)k) * scale - x[i]));
-        ck_assert_msg(fabsf(y[i] - x[i]) <= best * 1.00001f + 1e-7f, "%d: %g for %g", i,
+        ck_assert(scale == mx_scale_rounded(row->scale, most * (1 / row->bound)));
+        for (int k = 0; k < 1 << row->bits; k++) /* fminf leaves out what is no number */
+            best = fminf(best, fabsf(row->values[k] * scale - x[i]));
+        float rounding = row->by_f16 ? fabsf(x[i]) * 0x1p-10f : 0; /* of both distances */
+        ck_assert_msg(fabsf(y[i] - x[i]) <= best * 1.00001f + 1e-7f + rounding, "%d: %g for %g", i,
                       (double)y[i], (double)x[i]);
     }
+}
+END_TEST
+
+/* What a code stands for has that code. */
+START_TEST(numbers_have_their_codes) {
+    const MxQtypeRow *row = &mx_qtypes[_i];
+    int n = 0;
+    for (unsigned code = 0; code < 1u << row->bits; code++) {
+        if (!isfinite(row->values[code])) continue;
+        ck_assert_uint_eq(mx_grid_code(row->grid, row->values[code]), code);
+        n++;
+    }
+    ck_assert_int_ge(n, (1 << row->bits) - 8); /* of e5m2 eight are none */
+    ck_assert_uint_eq(mx_grid_code(row->grid, NAN), 0);
+}
+END_TEST
+
+START_TEST(scales_have_their_forms) {
+    ck_assert_float_eq(mx_scale_rounded(MX_SCALE_FLOAT, 0.3f), 0.3f);
+    ck_assert_float_eq(mx_scale_rounded(MX_SCALE_POWER, 0.25f), 0.25f);
+    ck_assert_float_eq(mx_scale_rounded(MX_SCALE_POWER, 0.2500001f), 0.5f);
+    ck_assert_float_eq(mx_scale_rounded(MX_SCALE_POWER, 3), 4);
+    ck_assert_float_eq(mx_scale_rounded(MX_SCALE_E4M3, 0.3f), 0.3125f);
+    ck_assert_float_eq(mx_scale_rounded(MX_SCALE_E4M3, 1000), 448);
+    ck_assert_float_eq(mx_scale_rounded(MX_SCALE_E4M3, 1e-4f), 0); /* and so are its values */
 }
 END_TEST
 
@@ -226,11 +252,13 @@ END_TEST
 Suite *quant_suite(void) {
     Suite *suite = suite_create("quant");
     TCase *tcase = add_case(suite, "codes");
-    tcase_add_loop_test(tcase, codes_are_the_nearest, MX_NF4, MX_INT8 + 1);
+    tcase_add_loop_test(tcase, codes_are_the_nearest, MX_NF4, MX_DYNAMIC);
+    tcase_add_loop_test(tcase, numbers_have_their_codes, MX_INT8, MX_DYNAMIC);
+    tcase_add_test(tcase, scales_have_their_forms);
     tcase_add_test(tcase, bytes_stand_for_decades);
     tcase_add_loop_test(tcase, bytes_stay_what_they_are, 0, 6);
     tcase_add_loop_test(tcase, blocks_of_nothing_are_zeros, MX_NF4, MX_QTYPE_COUNT);
-    tcase_add_loop_test(tcase, what_is_not_finite_is_told, 0, 12);
+    tcase_add_loop_test(tcase, what_is_not_finite_is_told, 0, 3 * (MX_QTYPE_COUNT - MX_NF4));
     tcase_add_test(tcase, boxes_grow_to_blocks);
     tcase_add_test(tcase, sizes_add_up);
     tcase_add_test(tcase, types_have_names);

@@ -19,14 +19,10 @@ static Bits bits_of(MxQuant quant, MxShape shape, const double *codes, const dou
 static double value_at(const Bits *b, int64_t row, int64_t column) {
     int64_t at = row * b->width + column;
     double scale = b->scales[row / b->quant.tile * b->width + column];
-    if (b->quant.type == MX_INT8) {
-        double code = b->codes[at];
-        return (code > 127 ? code - 256 : code) * scale;
-    }
-    if (b->quant.type == MX_DYNAMIC) return (double)mx_dynamic_values[(int)b->codes[at]] * scale;
-    if (b->quant.type == MX_SQUARES) return (double)mx_square_values[(int)b->codes[at]] * scale;
+    const float *values = mx_qtypes[b->quant.type].values;
+    if (mx_qtypes[b->quant.type].bits == 8) return (double)values[(int)b->codes[at]] * scale;
     int pair = (int)b->codes[at / 2];
-    return (double)mx_nf4_values[at % 2 ? pair / 16 : pair % 16] * scale;
+    return (double)values[at % 2 ? pair / 16 : pair % 16] * scale;
 }
 
 static void ref_dequantize(const Reference *r) {
@@ -50,26 +46,52 @@ static int code_of_decades(double x, int n) {
 
 /* In floats, as the definition has it: what lies between two codes is decided by its last bit. */
 static int code_of(MxQtype type, float x) {
+    const MxQtypeRow *row = &mx_qtypes[type];
     int best = 0;
-    if (type == MX_INT8) {
-        float y = rintf(x);
-        y = y > 127 ? 127 : y < -128 ? -128 : y;
-        return (int)y & 255;
+    if (mx_grids[row->grid].is_whole) {
+        float most = row->bound - 0.5f, y = rintf(x);
+        y = y > most ? most : y < -most - 1 ? -most - 1 : y;
+        return (int)y & ((1 << row->bits) - 1);
+    }
+    if (row->by_f16) {
+        int exponent;
+        double fraction = frexp((double)x, &exponent);
+        x = (float)ldexp(rint(ldexp(fraction, 11)), exponent - 11);
+    }
+    if (row->grid) {
+        int sign = 1 << (row->bits - 1);
+        for (int k = 1; k < sign && row->values[k] <= row->bound; k++) { /* of two the even one */
+            float was = fabsf(row->values[best] - fabsf(x)), is = fabsf(row->values[k] - fabsf(x));
+            if (is < was || (is == was && k % 2 == 0)) best = k;
+        }
+        return x < 0 ? best | sign : best;
     }
     if (type == MX_SQUARES) return code_of_decades(x > 0 ? sqrt((double)x) : 0, 8);
     if (type == MX_DYNAMIC) {
         int code = code_of_decades(fabs((double)x), 7);
         return code && x < 0 ? code | 128 : code;
     }
-    for (int k = 1; k < MX_NF4_CODES; k++)
+    for (int k = 1; k < MX_HALF_BYTE_CODES; k++)
         if (fabsf(mx_nf4_values[k] - x) < fabsf(mx_nf4_values[best] - x)) best = k;
+    return best;
+}
+
+static float scale_of(const MxQtypeRow *row, float most) {
+    float scale = most * (1 / row->bound), best = 0;
+    if (scale < 1e-19f) scale = 1;
+    if (row->scale == MX_SCALE_POWER) return (float)exp2(ceil(log2((double)scale)));
+    if (row->scale == MX_SCALE_FLOAT) return scale;
+    for (int k = 1; k < 127; k++) {
+        float was = fabsf(best - scale), is = fabsf(mx_e4m3_values[k] - scale);
+        if (is < was || (is == was && k % 2 == 0)) best = mx_e4m3_values[k];
+    }
     return best;
 }
 
 static void ref_quantize(const Reference *r) {
     MxQuant quant = ((const MxQuantAttr *)r->attr)->quant;
     Bits b = bits_of(quant, r->in_type[0].shape, NULL, NULL);
-    int a_byte = quant.type == MX_NF4 ? 2 : 1;
+    int a_byte = mx_qtype_a_byte(quant.type);
     for (int64_t i = 0; i < b.rows * b.width / a_byte; i++) r->out[0][i] = 0;
     for (int64_t row = 0; row < b.rows; row++)
         for (int64_t c = 0; c < b.width; c++) {
@@ -78,10 +100,9 @@ static void ref_quantize(const Reference *r) {
                 int64_t from = row / quant.tile * quant.tile + k;
                 most = fmaxf(most, fabsf((float)r->in[0][from * b.width + c]));
             }
-            float scale = quant.type == MX_INT8 ? most * (1 / 127.5f) : most;
-            if (scale < 1e-19f) scale = 1;
+            float scale = scale_of(&mx_qtypes[quant.type], most);
             int64_t at = row * b.width + c;
-            int code = code_of(quant.type, (float)r->in[0][at] * (1 / scale));
+            int code = scale > 0 ? code_of(quant.type, (float)r->in[0][at] * (1 / scale)) : 0;
             r->out[1][row / quant.tile * b.width + c] = (double)scale;
             r->out[0][at / a_byte] += at % a_byte ? 16 * code : code;
         }
@@ -123,6 +144,14 @@ const OpTest test_quantize = {
         {"squares", QUANT(BYTE(SQUARES, 1, 8)), "f3,24,7:square0.5", "u3,24,7 f3,3,7", 0},
         {"dynamic, large", QUANT(BYTE(DYNAMIC, 0, 64)), "f192,519", NULL, 0},
         {"zeros", QUANT(NF4(0, 4)), "f8,2:value0", NULL, 0},
+        {"int4", QUANT(BYTE(INT4, 0, 8)), "f24,6", "u24,3 f3,6", 0},
+        {"e4m3", QUANT(BYTE(E4M3, 0, 8)), "f24,7", "u24,7 f3,7", 0},
+        {"e5m2", QUANT(BYTE(E5M2, 1, 8)), "f3,24,7", "u3,24,7 f3,3,7", 0},
+        {"mxfp8", QUANT(BYTE(MXFP8, 0, 32)), "f64,7", "u64,7 f2,7", 0},
+        {"mxfp4", QUANT(BYTE(MXFP4, 0, 32)), "f64,6", "u64,3 f2,6", 0},
+        {"nvfp4", QUANT(BYTE(NVFP4, 0, 16)), "f64,6", "u64,3 f4,6", 0},
+        {"e4m3, large", QUANT(BYTE(E4M3, 0, 64)), "f192,519", NULL, 0},
+        {"nvfp4, large", QUANT(BYTE(NVFP4, 0, 16)), "f192,518", NULL, 0},
         {NULL, QUANT(BYTE(SQUARES, 0, 4)), "f64,32:square0.5", NULL, CASE_RANKS},
         {NULL, QUANT(NF4(0, 4)), "f64,32", NULL, CASE_RANKS},
         {NULL, QUANT(INT8(1, 2)), "f8,16,16", NULL, CASE_RANKS}),
@@ -130,6 +159,7 @@ const OpTest test_quantize = {
         {QUANT(NF4(0, 8)), "f12,4", "blocks of 8 do not divide dim 0 = 12"},
         {QUANT(NF4(0, 4)), "f12,5", "nf4 wants an even dim 1, found 5"},
         {QUANT(NF4(0, 0)), "f12,4", "blocks of 0 do not divide"},
+        {QUANT(BYTE(MXFP4, 0, 16)), "f32,4", "mxfp4 has blocks of 32, found 16"},
         {QUANT(INT8(0, 4)), "f12", "it is no matrix"},
         {QUANT(INT8(0, 4)), "b12,4", "input 0 must be float32"}),
     .reference = ref_quantize,
@@ -142,6 +172,8 @@ const OpTest test_dequantize = {
         {"dynamic", QUANT(BYTE(DYNAMIC, 0, 8)), "u24,7 f3,7", NULL, CASE_FOLLOWS},
         {"squares", QUANT(BYTE(SQUARES, 0, 8)), "u24,7 f3,7:square0.5", NULL, CASE_FOLLOWS},
         {"nf4, groups of dims", QUANT(NF4(1, 4)), "u3,8,2,3 f3,2,2,6", "f3,8,2,6", 0},
+        {"int4", QUANT(BYTE(INT4, 0, 8)), "u24,9 f3,18", NULL, CASE_FOLLOWS},
+        {"mxfp4", QUANT(BYTE(MXFP4, 0, 32)), "u64,9 f2,18", NULL, CASE_FOLLOWS},
         {"nf4, large", QUANT(NF4(0, 64)), "u192,259 f3,518", NULL, CASE_FOLLOWS},
         {"int8, large", QUANT(INT8(0, 64)), "u192,519 f3,519", NULL, CASE_FOLLOWS},
         {NULL, QUANT(NF4(0, 4)), "u64,16 f16,32", NULL, CASE_RANKS},
@@ -166,6 +198,10 @@ const OpTest test_quant_dot = {
         {"nf4, nt, several slabs", DOT(NT, 1, NF4(0, 64)), "x3,1024 u192,512 f3,1024", NULL, CASE_FOLLOWS},
         {"one row", DOT(NN, 1, NF4(0, 8)), "x1,24 u24,17 f3,34", NULL, CASE_FOLLOWS},
         {"one row, int8", DOT(NN, 1, INT8(0, 8)), "x1,24 u24,33 f3,33:square0.01", NULL, CASE_FOLLOWS},
+        {"int4, nn", DOT(NN, 1, BYTE(INT4, 0, 8)), "x17,24 u24,17 f3,34:square0.1", NULL, CASE_FOLLOWS},
+        {"mxfp4, nt", DOT(NT, 1, BYTE(MXFP4, 0, 32)), "x17,34 u64,17 f2,34:square0.1", NULL, CASE_FOLLOWS},
+        {"one row, int4", DOT(NN, 1, BYTE(INT4, 0, 8)), "x1,24 u24,17 f3,34", NULL, CASE_FOLLOWS},
+        {"one row, mxfp4, large", DOT(NN, 1, BYTE(MXFP4, 0, 32)), "x1,192 u192,775 f6,1550", NULL, CASE_FOLLOWS},
         {"one row, short blocks", DOT(NN, 1, NF4(0, 4)), "x1,20 u20,17 f5,34", NULL, CASE_FOLLOWS},
         {"one row, large", DOT(NN, 1, NF4(0, 64)), "x1,192 u192,775 f3,1550", NULL, CASE_FOLLOWS},
         {"one row, int8, large", DOT(NN, 1, INT8(0, 64)), "x1,192 u192,1551 f3,1551:square0.01", NULL, CASE_FOLLOWS},

@@ -39,6 +39,9 @@ static const struct {
     {"nf4", "scan_layers=false", "--scan-layers true --param-scan-axis 0"},
     {"int8", "pure_nnx=false", "--layout nnx"},
     {"int8", "", "--scan-layers false --layout linen"},
+    {"int4", "", ""},
+    {"float8_e4m3fn", "scan_layers=false", "--layout nnx"},
+    {"nvfp4", "", "--scan-layers false --layout linen"},
 };
 
 /* A run over codes of a file has the codes that it makes of the floats itself, those of int8 too,
@@ -102,7 +105,7 @@ START_TEST(mxdecode_keeps_them) {
     ck_assert_str_ne(got, replies(theirs));
     ck_assert_str_eq(replies(theirs), replies("{}/plain"));
     ck_tool(2, "mxdecode {}/few --prompts {}/ids --weights dynamic");
-    ck_says("--weights: found \"dynamic\", wanted nf4, int8 or floats");
+    ck_says("--weights: found \"dynamic\", wanted floats, nf4, int8, int4, float8_e4m3fn, ");
 }
 END_TEST
 
@@ -136,7 +139,7 @@ START_TEST(what_cannot_be_is_told) {
     ck_tool(65, "mxconvert {}/nan.h5 {}/few.h5 --quantize int8");
     ck_says("its model is not known; --config names the config of its run");
     ck_tool(2, "mxconvert {}/nan.h5 {}/few.h5 --quantize int9");
-    ck_says("--quantize: found \"int9\", wanted nf4 or int8");
+    ck_says("--quantize: found \"int9\", wanted one of nf4, int8, int4, ");
     ck_tool(2, "mxconvert {}/nan.h5 {}/few.h5 --quantize int8 --dtype bfloat16");
     ck_says("--dtype does not go with --quantize");
 }

@@ -8,8 +8,8 @@
 #include <math.h>
 #include <unistd.h>
 
-static const char small[] = "base_emb_dim=48 base_num_decoder_layers=2 base_num_query_heads=2 "
-                            "base_num_kv_heads=2 head_dim=16 base_mlp_dim=80 vocab_size=1000 "
+static const char small[] = "base_emb_dim=64 base_num_decoder_layers=2 base_num_query_heads=2 "
+                            "base_num_kv_heads=2 head_dim=32 base_mlp_dim=96 vocab_size=1000 "
                             "max_target_length=24 per_device_batch_size=2 dataset_type=synthetic "
                             "sliding_window_size=8 lora.enable_lora=true lora.lora_rank=4 "
                             "lora.lora_alpha=8 lora.lora_tile_size=16 ";
@@ -82,22 +82,33 @@ static const struct {
     {"scan_layers=false attention_bias=true fused_qkv=true", 1e-6, 1e-5},
     {"lora.lora_module_path=.*", 1e-6, 1e-5}, /* norms stay, the output matrix is not a product */
     {"lora.lora_module_path=.*MoeBlock_0 decoder_block=mixtral num_experts=4 num_experts_per_tok=2 "
-     "base_moe_mlp_dim=80",
+     "base_moe_mlp_dim=96",
      1e-6, 1e-5},
     {"decoder_block=deepseek attention_type=mla first_num_dense_layers=1 kv_lora_rank=32 "
-     "q_lora_rank=32 qk_nope_head_dim=16 qk_rope_head_dim=8 v_head_dim=16 num_experts=4 "
-     "num_experts_per_tok=2 shared_experts=1 base_moe_mlp_dim=48",
+     "q_lora_rank=32 qk_nope_head_dim=16 qk_rope_head_dim=8 v_head_dim=32 num_experts=4 "
+     "num_experts_per_tok=2 shared_experts=1 base_moe_mlp_dim=64",
      1e-6, 1e-5},
 };
 
-static const char *const types[] = {"nf4", "int8"};
+/* Some have blocks of one size. */
+#define BY_32 "lora.lora_tile_size=32"
+static const struct {
+    const char *name, *more;
+    double share; /* of the floats' bytes, in blocks of 64 or in these */
+} types[] = {
+    {"nf4", "", 0.16},         {"int8", "", 0.27},
+    {"int4", "", 0.16},        {"float8_e4m3fn", "", 0.27},
+    {"float8_e5m2", "", 0.27}, {"mxfp8", BY_32, 0.29},
+    {"mxfp4", BY_32, 0.16},    {"nvfp4", "lora.lora_tile_size=16", 0.19},
+};
 
 START_TEST(losses_are_those_over_the_floats) {
     MxArena arena = {.name = "qlora"};
     int which = _i / MX_COUNT(types);
-    const char *config = models[which].config, *type = types[_i % MX_COUNT(types)];
-    Side few =
-        open_side(&arena, mx_arena_printf(&arena, "%s lora.lora_weight_qtype=%s", config, type));
+    const int type = _i % MX_COUNT(types);
+    const char *config = mx_arena_printf(&arena, "%s %s", models[which].config, types[type].more);
+    Side few = open_side(
+        &arena, mx_arena_printf(&arena, "%s lora.lora_weight_qtype=%s", config, types[type].name));
     Side floats = open_side(&arena, config);
     double before = mx_train_eval(floats.state, &floats.batch).loss;
     copy_weights(&arena, &few, &floats);
@@ -192,7 +203,7 @@ static const char *in_type(Golden *g, const char *path) {
 /* Codes times scales are what a leaf shows, to the bit. Layers are dim 1 of qwix's arrays. */
 START_TEST(codes_are_qwixs) {
     Golden g;
-    open_golden(&g, types[_i]);
+    open_golden(&g, types[_i].name);
     const MxTree *params = mx_model_params(mx_train_state_model(g.state));
     int n_checked = 0;
     for (int i = 0; i < params->n; i++) {
@@ -212,7 +223,7 @@ START_TEST(codes_are_qwixs) {
                 int64_t layer = leaf->stack.index;
                 float code = codes[(row * n_layers + layer) * width + c];
                 float scale = scales[(row / leaf->quant.tile * n_layers + layer) * width + c];
-                float want = (_i ? code : mx_nf4_values[(int)code]) * scale;
+                float want = (leaf->quant.type == MX_NF4 ? mx_nf4_values[(int)code] : code) * scale;
                 ck_assert_msg(got[row * width + c] == want, "%s %d: %g, not %g", leaf->path,
                               (int)(row * width + c), (double)got[row * width + c], (double)want);
                 n_checked++;
@@ -230,7 +241,7 @@ static void check_near(const char *what, double got, double want, double relativ
 START_TEST(losses_are_maxtexts) {
     Golden g;
     int64_t n;
-    open_golden(&g, types[_i]);
+    open_golden(&g, types[_i].name);
     MxBatch batch = golden_batch(&g.arena, g.file, "batch", 0);
     double got = mx_train_loss_and_grad(g.state, &batch).loss;
     check_near("loss", got, (double)*golden_read(&g.arena, g.file, in_type(&g, "loss/loss"), &n),
@@ -289,7 +300,7 @@ START_TEST(no_rank_has_a_part_of_a_block) {
     MxTrainState *state;
     ck_assert_msg(golden_config(&arena, small,
                                 "num_devices=2 ici_fsdp_parallelism=2 "
-                                "lora.lora_weight_qtype=nf4 lora.lora_tile_size=48 "
+                                "lora.lora_weight_qtype=nf4 lora.lora_tile_size=64 "
                                 "lora.lora_module_path=.*query",
                                 &config, &err),
                   "%s", err.text.data);
@@ -307,11 +318,12 @@ END_TEST
 
 /* Blocks of 64: half a byte and a sixteenth of one, of four. */
 START_TEST(weights_take_their_bits) {
-    static const double shares[] = {0.16, 0.27};
     MxArena arena = {.name = "bits"};
-    const char *larger = "base_emb_dim=128 base_mlp_dim=256 head_dim=64 lora.lora_tile_size=64";
+    const char *larger = mx_arena_printf(
+        &arena, "head_dim=64 lora.lora_tile_size=64 base_emb_dim=128 base_mlp_dim=256 %s",
+        types[_i].more);
     Side few = open_side(
-        &arena, mx_arena_printf(&arena, "%s lora.lora_weight_qtype=%s", larger, types[_i]));
+        &arena, mx_arena_printf(&arena, "%s lora.lora_weight_qtype=%s", larger, types[_i].name));
     Side floats = open_side(&arena, larger);
     const MxTree *params = mx_model_params(mx_train_state_model(few.state));
     int64_t n = 0;
@@ -319,7 +331,7 @@ START_TEST(weights_take_their_bits) {
         if (params->leaves[i].quant.type) n += 4 * mx_shape_count(params->leaves[i].shape);
     MxTrainBytes a = mx_train_state_bytes(few.state), b = mx_train_state_bytes(floats.state);
     double saved = (double)(b.parameters - a.parameters) / (double)n;
-    ck_assert_msg(n && 1 - saved <= shares[_i], "%g of the floats", 1 - saved);
+    ck_assert_msg(n && 1 - saved <= types[_i].share, "%g of the floats", 1 - saved);
     /* never a whole weight beside them */
     ck_assert_uint_lt(a.activations, b.activations + 128 * 256 * 4);
     mx_arena_release(&arena);

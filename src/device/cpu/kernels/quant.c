@@ -11,11 +11,12 @@
 
 /* ---- rows of codes to floats */
 
-/* The values of n codes of nf4 times their scales; n is even. */
+/* The values of n codes of half a byte times their scales; n is even. */
 #if defined(__AVX512F__)
-static void decode_nf4(const uint8_t *codes, const float *scales, int64_t n, float *y) {
+static void decode_pairs(const float *of, const uint8_t *codes, const float *scales, int64_t n,
+                         float *y) {
     enum { LANES = 16 };
-    const __m512 values = _mm512_loadu_ps(mx_nf4_values);
+    const __m512 values = _mm512_loadu_ps(of);
     const __m128i low = _mm_set1_epi8(15);
     for (int64_t i = 0; i < n; i += LANES) {
         uint64_t bytes = 0;
@@ -30,9 +31,10 @@ static void decode_nf4(const uint8_t *codes, const float *scales, int64_t n, flo
     }
 }
 #elif defined(__AVX2__)
-static void decode_nf4(const uint8_t *codes, const float *scales, int64_t n, float *y) {
+static void decode_pairs(const float *of, const uint8_t *codes, const float *scales, int64_t n,
+                         float *y) {
     enum { LANES = 8 };
-    const __m256 first = _mm256_loadu_ps(mx_nf4_values), last = _mm256_loadu_ps(mx_nf4_values + 8);
+    const __m256 first = _mm256_loadu_ps(of), last = _mm256_loadu_ps(of + 8);
     const __m128i low = _mm_set1_epi8(15);
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
@@ -47,13 +49,14 @@ static void decode_nf4(const uint8_t *codes, const float *scales, int64_t n, flo
                                     _mm256_permutevar8x32_ps(last, at), is_last);
         _mm256_storeu_ps(y + i, _mm256_mul_ps(x, _mm256_loadu_ps(scales + i)));
     }
-    for (; i < n; i++) y[i] = mx_nf4_values[codes[i / 2] >> (i % 2 * 4) & 15] * scales[i];
+    for (; i < n; i++) y[i] = of[codes[i / 2] >> (i % 2 * 4) & 15] * scales[i];
 }
 #else
-static void decode_nf4(const uint8_t *codes, const float *scales, int64_t n, float *y) {
+static void decode_pairs(const float *of, const uint8_t *codes, const float *scales, int64_t n,
+                         float *y) {
     for (int64_t i = 0; i < n; i += 2) {
-        y[i] = mx_nf4_values[codes[i / 2] & 15] * scales[i];
-        y[i + 1] = mx_nf4_values[codes[i / 2] >> 4] * scales[i + 1];
+        y[i] = of[codes[i / 2] & 15] * scales[i];
+        y[i + 1] = of[codes[i / 2] >> 4] * scales[i + 1];
     }
 }
 #endif
@@ -68,26 +71,18 @@ static void decode_by(const float *values, const uint8_t *codes, const float *sc
     for (int64_t i = 0; i < n; i++) y[i] = values[codes[i]] * scales[i];
 }
 
-static void decode_dynamic(const uint8_t *codes, const float *scales, int64_t n, float *y) {
-    decode_by(mx_dynamic_values, codes, scales, n, y);
-}
-
-static void decode_squares(const uint8_t *codes, const float *scales, int64_t n, float *y) {
-    decode_by(mx_square_values, codes, scales, n, y);
-}
-
-static const struct {
-    int64_t a_byte;
-    void (*decode)(const uint8_t *codes, const float *scales, int64_t n, float *y);
-} types[MX_QTYPE_COUNT] = {[MX_NF4] = {2, decode_nf4},
-                           [MX_INT8] = {1, decode_int8},
-                           [MX_DYNAMIC] = {1, decode_dynamic},
-                           [MX_SQUARES] = {1, decode_squares}};
-
 void quant_decode(const QuantArray *x, int64_t row, int64_t column, int64_t n, float *y) {
-    int64_t at = row * x->width + column;
-    types[x->quant.type].decode(x->codes + at / types[x->quant.type].a_byte,
-                                x->scales + row / x->quant.tile * x->width + column, n, y);
+    const MxQtype type = x->quant.type;
+    const float *values = mx_qtypes[type].values;
+    const int64_t at = row * x->width + column;
+    const uint8_t *codes = x->codes + at / mx_qtype_a_byte(type);
+    const float *scales = x->scales + row / x->quant.tile * x->width + column;
+    if (mx_qtypes[type].bits == 4)
+        decode_pairs(values, codes, scales, n, y);
+    else if (type == MX_INT8)
+        decode_int8(codes, scales, n, y);
+    else
+        decode_by(values, codes, scales, n, y);
 }
 
 /* Rows [.., columns) of an array as floats. */

@@ -28,14 +28,10 @@ static void read_row(const CpuRows *rows, int64_t row, int64_t column, int64_t n
     for (int64_t i = 0; c->rounds && i < n; i++) y[i] = rounded(y[i]);
 }
 
-static int64_t a_byte(MxQtype type) {
-    return type == MX_NF4 ? 2 : 1;
-}
-
 static void fetch_rows(const CpuRows *rows, int64_t row, int64_t column, int64_t n) {
     enum { LINE = 64, INTO_SECOND_CACHE = 2 };
     const QuantArray *x = ((const Codes *)rows)->from;
-    int64_t each = a_byte(x->quant.type), step = x->width / each;
+    int64_t each = mx_qtype_a_byte(x->quant.type), step = x->width / each;
     const uint8_t *from = x->codes + row * step + column / each;
     for (int64_t r = 0; r < CPU_ROWS; r++, from += step)
         for (int64_t at = 0; at < n / each; at += LINE)
@@ -64,21 +60,21 @@ static inline Lanes times_and(Lanes x, Lanes y, Lanes sum) {
     return _mm512_fmadd_ps(x, y, sum);
 }
 
-/* Codes of nf4 come out in an order of their own: two words of eight take turns, as a load gives
- * them. What meets them is put in that order, once for all rows, and put back. A permutation reads
- * the low four bits of each code. */
-static inline Lanes nf4_values(const uint8_t *codes) {
+/* Codes of half a byte come out in an order of their own: two words of eight take turns, as a load
+ * gives them. What meets them is put in that order, once for all rows, and put back. A permutation
+ * reads the low four bits of each code. */
+static inline Lanes pair_values(const float *values, const uint8_t *codes) {
     const __m512i shift =
         _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
     __m128i words = _mm_loadl_epi64((const __m128i *)(const void *)codes);
     __m512i at = _mm512_srlv_epi32(_mm512_broadcastq_epi64(words), shift);
-    return _mm512_permutexvar_ps(at, _mm512_loadu_ps(mx_nf4_values));
+    return _mm512_permutexvar_ps(at, _mm512_loadu_ps(values));
 }
-static inline Lanes nf4_order(Lanes x) {
+static inline Lanes pair_order(Lanes x) {
     return _mm512_permutexvar_ps(
         _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15), x);
 }
-static inline Lanes nf4_order_back(Lanes x) {
+static inline Lanes pair_order_back(Lanes x) {
     return _mm512_permutexvar_ps(
         _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15), x);
 }
@@ -113,19 +109,19 @@ static inline Lanes times_and(Lanes x, Lanes y, Lanes sum) {
 }
 
 /* Permutations read the low three bits of a code, the fourth chooses between them. */
-static inline Lanes nf4_values(const uint8_t *codes) {
+static inline Lanes pair_values(const float *values, const uint8_t *codes) {
     const __m256i shift = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
     int32_t word;
     memcpy(&word, codes, sizeof word);
     __m256i at = _mm256_srlv_epi32(_mm256_set1_epi32(word), shift);
-    __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(mx_nf4_values), at);
-    __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(mx_nf4_values + LANES), at);
+    __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(values), at);
+    __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(values + LANES), at);
     return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
 }
-static inline Lanes nf4_order(Lanes x) {
+static inline Lanes pair_order(Lanes x) {
     return x;
 }
-static inline Lanes nf4_order_back(Lanes x) {
+static inline Lanes pair_order_back(Lanes x) {
     return x;
 }
 static inline Lanes int8_values(const uint8_t *codes) {
@@ -154,42 +150,46 @@ static void add_last(const Codes *c, int64_t row, int64_t column, int64_t n, con
 /* Rows of one block: their scales are the same. */
 static inline __attribute__((always_inline)) void add(const CpuRows *rows, int64_t row,
                                                       int64_t column, int64_t n, const float *a,
-                                                      float *sum, MxQtype type, bool rounds) {
+                                                      float *sum, bool are_pairs, bool rounds) {
     const Codes *c = (const Codes *)rows;
     const QuantArray *x = c->from;
-    const int64_t each = a_byte(type), step = x->width / each;
+    const float *values = mx_qtypes[x->quant.type].values;
+    const int64_t each = are_pairs ? 2 : 1, step = x->width / each;
     const uint8_t *codes = x->codes + row * step + column / each;
     const float *scales = x->scales + row / x->quant.tile * x->width + column;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         Lanes all = load(sum + i), scale = load(scales + i);
-        if (type == MX_NF4) all = nf4_order(all), scale = nf4_order(scale);
+        if (are_pairs) all = pair_order(all), scale = pair_order(scale);
         for (int64_t r = 0; r < CPU_ROWS; r++) {
             const uint8_t *at = codes + r * step + i / each;
-            Lanes value = times(type == MX_NF4 ? nf4_values(at) : int8_values(at), scale);
+            Lanes value = times(are_pairs ? pair_values(values, at) : int8_values(at), scale);
             all = times_and(all_are(a[r]), rounds ? rounded_lanes(value) : value, all);
         }
-        store(sum + i, type == MX_NF4 ? nf4_order_back(all) : all);
+        store(sum + i, are_pairs ? pair_order_back(all) : all);
     }
     add_last(c, row, column + i, n - i, a, sum + i);
 }
 
-#define ADD(name, type, rounds)                                                                    \
+#define ADD(name, are_pairs, rounds)                                                               \
     static void name(const CpuRows *rows, int64_t row, int64_t column, int64_t n, const float *a,  \
                      float *sum) {                                                                 \
-        add(rows, row, column, n, a, sum, type, rounds);                                           \
+        add(rows, row, column, n, a, sum, are_pairs, rounds);                                      \
     }
-ADD(add_nf4, MX_NF4, false)
-ADD(add_nf4_rounded, MX_NF4, true)
-ADD(add_int8, MX_INT8, false)
-ADD(add_int8_rounded, MX_INT8, true)
+ADD(add_pairs, true, false)
+ADD(add_pairs_rounded, true, true)
+ADD(add_int8, false, false)
+ADD(add_int8_rounded, false, true)
 #undef ADD
 
-static void (*const adds[MX_QTYPE_COUNT][2])(const CpuRows *, int64_t, int64_t, int64_t,
-                                             const float *, float *) = {
-    [MX_NF4] = {add_nf4, add_nf4_rounded},
-    [MX_INT8] = {add_int8, add_int8_rounded},
-};
+typedef void AddRows(const CpuRows *, int64_t, int64_t, int64_t, const float *, float *);
+
+/* NULL = other codes, whose values are made in memory. */
+static AddRows *add_of(MxQtype type, bool rounds) {
+    static AddRows *const pairs[] = {add_pairs, add_pairs_rounded}, *const int8s[] = {
+                                                                        add_int8, add_int8_rounded};
+    return mx_qtypes[type].bits == 4 ? pairs[rounds] : type == MX_INT8 ? int8s[rounds] : NULL;
+}
 #endif
 
 /* ---- */
@@ -203,7 +203,7 @@ void quant_multiply_few(const MxDevice *device, const CpuMatmulSpec *spec, const
     Codes codes = {
         .rows = {.read = read_row, .fetch = fetch_rows}, .from = b, .rounds = spec->in == MX_BF16};
 #if defined(__AVX2__)
-    if (b->quant.tile % CPU_ROWS == 0) codes.rows.add = adds[b->quant.type][codes.rounds];
+    if (b->quant.tile % CPU_ROWS == 0) codes.rows.add = add_of(b->quant.type, codes.rounds);
 #endif
     cpu_multiply_rows(device, spec, a, &codes.rows, c, scratch);
 }

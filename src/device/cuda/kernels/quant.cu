@@ -111,24 +111,12 @@ __device__ static int code_of_decades(float x, int n) {
 __device__ static int code_of_nf4(float x, const float *values) {
     float least = fabsf(values[0] - x);
     int best = 0;
-    for (int k = 1; k < MX_NF4_CODES; k++) {
+    for (int k = 1; k < MX_HALF_BYTE_CODES; k++) {
         float distance = fabsf(values[k] - x);
         if (distance < least) best = k;
         least = distance < least ? distance : least;
     }
     return best;
-}
-
-__device__ static int code_of(MxQtype type, float x, const float *values) {
-    constexpr int DYNAMIC_DECADES = 7, SQUARE_DECADES = 8, SIGN = 128;
-    if (type == MX_NF4) return code_of_nf4(x, values);
-    if (type == MX_INT8) {
-        float y = nearbyintf(x);
-        return (int)(y < -128 ? -128 : y > 127 ? 127 : y) & 255;
-    }
-    if (type == MX_SQUARES) return code_of_decades(x > 0 ? sqrtf(x) : 0.0f, SQUARE_DECADES);
-    int code = code_of_decades(fabsf(x), DYNAMIC_DECADES);
-    return code && x < 0 ? code | SIGN : code;
 }
 
 typedef struct Encoding {
@@ -137,9 +125,61 @@ typedef struct Encoding {
     float *scales;
     int64_t n_blocks, width, tile;
     MxQtype type;
+    MxGridRow grid; /* width 0 = of none */
+    bool by_f16;
+    MxScaleForm scale_form;
     int a_byte;
     float inverse_bound;
 } Encoding;
+
+/* Of the grid's numbers with the sign of x, whose codes follow one another, the nearest to x; of
+ * two as near the one with an even code. */
+__device__ static int code_of_float(float x, const float *values, int bits, float most) {
+    float size = fminf(fabsf(x), most);
+    int sign = x < 0 ? 1 << (bits - 1) : 0, low = 0, high = (1 << (bits - 1)) - 1;
+    while (low < high) { /* the last one that is not above it */
+        int middle = (low + high + 1) / 2;
+        if (values[middle] <= size) /* not of one that is no number */
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    if (values[low] >= most) return sign | low;
+    float below = size - values[low], above = values[low + 1] - size;
+    return sign | (above < below || (above == below && low % 2) ? low + 1 : low);
+}
+
+__device__ static int code_of(const Encoding &e, float x, const float *values) {
+    constexpr int DYNAMIC_DECADES = 7, SQUARE_DECADES = 8, SIGN = 128;
+    const MxQtype type = e.type;
+    if (type == MX_NF4) return code_of_nf4(x, values);
+    if (e.grid.is_whole) {
+        float y = nearbyintf(x);
+        return (int)(y < e.grid.least  ? e.grid.least
+                     : y > e.grid.most ? e.grid.most
+                                       : y) &
+               ((1 << e.grid.width) - 1);
+    }
+    if (e.by_f16) {
+        uint32_t bits = __float_as_uint(x);
+        x = __uint_as_float((bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu);
+    }
+    if (e.grid.width) return x == x ? code_of_float(x, values, e.grid.width, e.grid.most) : 0;
+    if (type == MX_SQUARES) return code_of_decades(x > 0 ? sqrtf(x) : 0.0f, SQUARE_DECADES);
+    int code = code_of_decades(fabsf(x), DYNAMIC_DECADES);
+    return code && x < 0 ? code | SIGN : code;
+}
+
+/* The next power of two; or a float of 8 bits, whose numbers above 2^-6 are an eighth of their
+ * power of two apart, and 2^-9 below. */
+__device__ static float rounded_scale(MxScaleForm form, float scale) {
+    int exponent;
+    if (form == MX_SCALE_FLOAT) return scale;
+    float fraction = frexpf(scale, &exponent);
+    if (form == MX_SCALE_POWER) return ldexpf(1.0f, fraction > 0.5f ? exponent : exponent - 1);
+    int step = (exponent - 1 > -6 ? exponent - 1 : -6) - 3;
+    return fminf(ldexpf(nearbyintf(ldexpf(scale, -step)), step), 448.0f);
+}
 
 /* A thread takes the columns of a byte, of one block. */
 __global__ void __launch_bounds__(GPU_BLOCK) encode_kernel(Encoding e, QuantValues all) {
@@ -161,13 +201,14 @@ __global__ void __launch_bounds__(GPU_BLOCK) encode_kernel(Encoding e, QuantValu
     for (int j = 0; j < e.a_byte; j++) {
         scale[j] = scale[j] * e.inverse_bound;
         if (scale[j] < smallest) scale[j] = 1.0f;
+        scale[j] = rounded_scale(e.scale_form, scale[j]);
         inverse[j] = 1.0f / scale[j];
         if (e.scales) e.scales[block * e.width + column + j] = scale[j];
     }
     for (int64_t row = 0; row < e.tile && e.codes; row++) {
         int byte = 0;
         for (int j = 0; j < e.a_byte; j++)
-            byte |= code_of(e.type, __fmul_rn(x[row * e.width + j], inverse[j]), values) << 4 * j;
+            byte |= code_of(e, __fmul_rn(x[row * e.width + j], inverse[j]), values) << 4 * j;
         e.codes[(block * e.tile + row) * bytes + column / e.a_byte] = (uint8_t)byte;
     }
 }
@@ -183,8 +224,11 @@ static void quantize_run(const MxDevice *device, const MxKernelCall *call) {
     e.width = array.width;
     e.tile = quant.tile;
     e.type = quant.type;
-    e.a_byte = quant.type == MX_NF4 ? 2 : 1;
-    e.inverse_bound = quant.type == MX_INT8 ? 1 / 127.5f : 1.0f;
+    e.a_byte = mx_qtype_a_byte(quant.type);
+    e.grid = mx_grids[mx_qtypes[quant.type].grid];
+    e.by_f16 = mx_qtypes[quant.type].by_f16;
+    e.scale_form = mx_qtypes[quant.type].scale;
+    e.inverse_bound = 1 / mx_qtypes[quant.type].bound;
     gpu_launch(device, encode_kernel, gpu_blocks(e.n_blocks * (e.width / e.a_byte)), GPU_BLOCK, 0,
                e, quant_values(quant.type));
 }

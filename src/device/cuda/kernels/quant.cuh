@@ -12,7 +12,7 @@
 typedef enum QuantKind { QUANT_PAIRS, QUANT_SIGNED, QUANT_TABLE } QuantKind;
 
 static inline QuantKind quant_kind(MxQtype type) {
-    return type == MX_NF4 ? QUANT_PAIRS : type == MX_INT8 ? QUANT_SIGNED : QUANT_TABLE;
+    return mx_qtypes[type].bits == 4 ? QUANT_PAIRS : type == MX_INT8 ? QUANT_SIGNED : QUANT_TABLE;
 }
 
 /* Values of codes, a parameter of kernels, which copy it to shared memory. */
@@ -22,12 +22,8 @@ typedef struct QuantValues {
 
 static inline QuantValues quant_values(MxQtype type) {
     QuantValues values = {};
-    const float *from = type == MX_NF4       ? mx_nf4_values
-                        : type == MX_DYNAMIC ? mx_dynamic_values
-                        : type == MX_SQUARES ? mx_square_values
-                                             : nullptr;
-    size_t n = type == MX_NF4 ? (size_t)MX_NF4_CODES : (size_t)MX_BYTE_CODES;
-    if (from) memcpy(values.of, from, n * sizeof *from);
+    size_t n = (size_t)1 << mx_qtypes[type].bits;
+    memcpy(values.of, mx_qtypes[type].values, n * sizeof *values.of);
     return values;
 }
 
