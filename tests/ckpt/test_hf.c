@@ -8,11 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const char *hf_model(const char *name) {
-    return goldens_need(&arena, mx_path_join(&arena, "hf/models", name));
-}
-
-/* The same of a model that only the larger folder has; NULL = it is not here. */
+/* A folder of Hugging Face's that only the larger folder has; NULL = it is not here. */
 static const char *hf_model_if_here(const char *name) {
     return goldens_find(&arena, mx_path_join(&arena, "hf/models", name));
 }
@@ -295,29 +291,12 @@ END_TEST
 
 /* ---- what does not fit */
 
-/* A folder "x": a model with words in its config.json changed. */
-static void make_folder(const char *model, const char *word, const char *instead) {
-    MxBytes config;
-    ck_ok(mx_file_read(&arena, mx_path_join(&arena, hf_model(model), "config.json"), 1 << 16,
-                       &config, &err));
-    const char *text = (const char *)config.data, *at = word ? strstr(text, word) : text;
-    ck_assert_msg(at != NULL, "no %s", word);
-    if (word)
-        text =
-            mx_arena_printf(&arena, "%.*s%s%s", (int)(at - text), text, instead, at + strlen(word));
-    ck_ok(mx_dir_make(in_folder("x"), &err));
-    put_content("x/config.json", text, strlen(text));
-    MxBytes tensors;
-    ck_ok(mx_file_read(&arena, mx_path_join(&arena, hf_model(model), "model.safetensors"), 1 << 20,
-                       &tensors, &err));
-    put_content("x/model.safetensors", tensors.data, tensors.size);
-}
-
 /* Its config.json has the members of deepseek_v3's, its tensors the same names. */
 START_TEST(kimi_is_read_as_deepseek) {
     const char *from = hf_model_if_here("deepseek_v3");
     if (!from) return;
-    make_folder("deepseek_v3", "\"model_type\": \"deepseek_v3\"", "\"model_type\": \"kimi_k2\"");
+    put_hf_model("deepseek_v3", "config.json", "\"model_type\": \"deepseek_v3\"",
+                 "\"model_type\": \"kimi_k2\"");
     ck_tool(0, "mxconvert {}/x {}/a");
     ck_tool(0, "mxcompare {}/a %s", from);
     ck_says("EQUAL");
@@ -363,7 +342,7 @@ static const struct {
 };
 
 START_TEST(misfits_are_named) {
-    make_folder("llama", misfits[_i].word, misfits[_i].instead);
+    put_hf_model("llama", "config.json", misfits[_i].word, misfits[_i].instead);
     ck_tool(65, "mxconvert {}/x {}/a.h5");
     ck_says(misfits[_i].says);
     ck_assert(!mx_file_exists(in_folder("a.h5")));
@@ -373,7 +352,7 @@ END_TEST
 START_TEST(all_types_are_listed) {
     int n, n_listed = 0;
     const MxFamily *const *families = mx_families(&n);
-    make_folder("llama", misfits[0].word, misfits[0].instead);
+    put_hf_model("llama", "config.json", misfits[0].word, misfits[0].instead);
     ck_tool(65, "mxconvert {}/x {}/a.h5");
     for (int i = 0; i < n; i++)
         for (int k = 0; k < MX_MOST_HF && families[i]->hf[k].model_type; k++, n_listed++)
@@ -400,7 +379,7 @@ static const struct {
 };
 
 START_TEST(lacks_are_said) {
-    make_folder("llama", lacks[_i].word, lacks[_i].instead);
+    put_hf_model("llama", "config.json", lacks[_i].word, lacks[_i].instead);
     ck_tool(0, "mxconvert {}/x {}/a.h5");
     ck_says("no model.yml, for this is not available in mxtrain: ");
     ck_says(lacks[_i].says);
@@ -414,7 +393,8 @@ END_TEST
 
 /* Heads that tied models do not read, and tables of old files, are not extra. */
 START_TEST(idle_tensors_are_passed_over) {
-    make_folder("llama", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+    put_hf_model("llama", "config.json", "\"tie_word_embeddings\": false",
+                 "\"tie_word_embeddings\": true");
     ck_tool(0, "mxconvert {}/x {}/a.h5");
     ck_says("11 arrays");
 }
@@ -433,7 +413,7 @@ static const struct {
 };
 
 START_TEST(indexes_are_checked) {
-    make_folder("llama", NULL, NULL);
+    put_hf_model("llama", "config.json", NULL, NULL);
     ck_assert(!rename(in_folder("x/model.safetensors"), in_folder("x/s")));
     put_content("x/model.safetensors.index.json", indexes[_i].index, strlen(indexes[_i].index));
     ck_assert_int_ne(tool("mxconvert {}/x {}/a.h5"), 0);
@@ -461,7 +441,7 @@ START_TEST(runs_hold_kernels_in_their_own_way) {
     ck_tool(0, "mxcompare {}/x1 {}/out/r --params-only");
     ck_tool(0, "mxconvert {}/out/r {}/x2 --to-hf --config %s/config.json", model);
     ck_tool(0, "mxcompare {}/x2 {}/x1");
-    make_folder("llama", "\"rope_theta\": 10000.0", "\"rope_theta\": 20000.0");
+    put_hf_model("llama", "config.json", "\"rope_theta\": 10000.0", "\"rope_theta\": 20000.0");
     ck_tool(65, "mxconvert {}/out/r {}/x3 --to-hf --config {}/x/config.json");
     ck_says("x/config.json: rope_theta: found 20000, the run has 10000");
     ck_tool(0, "mxtrain --config {}/ours.yml load_parameters_path={}/x run_name=r2 steps=1 "

@@ -5,17 +5,13 @@
 
 #include <stdlib.h>
 
-static const char *few_bits(const char *name) {
-    return goldens_need(&arena, mx_path_join(&arena, "hf/models", name));
-}
-
 static const char *const folders[] = {
     "llama_fp8", "deepseek_v3_fp8", "gpt_oss_mxfp4", "deepseek_v4_fp4", "llama_gptq", "qwen2_gptq8",
     "llama_awq", "llama_w4a16",     "llama_w8a8",    "llama_nvfp4",     "llama_bnb4", "llama_bnb8"};
 
 START_TEST(goes_back_plain) {
     MxTensors *theirs;
-    const char *from = few_bits(folders[_i]);
+    const char *from = hf_model(folders[_i]);
     ck_tool(0, "mxconvert %s {}/a.h5", from);
     ck_tool(0, "mxconvert %s {}/hf --to-hf --dtype float32", from);
     MxBytes config = content("hf/config.json");
@@ -36,7 +32,7 @@ END_TEST
 /* Some elements at a time. */
 START_TEST(parts_are_read) {
     static const char *const sizes[] = {"40", "1000"};
-    const char *from = few_bits(folders[_i]);
+    const char *from = hf_model(folders[_i]);
     ck_tool(0, "mxconvert %s {}/a.h5", from);
     for (int i = 0; i < MX_COUNT(sizes); i++) {
         setenv("MX_PIECE_BYTES", sizes[i], 1);
@@ -78,36 +74,8 @@ static const struct {
      "have"},
 };
 
-static char *replaced(const MxBytes *text, const char *word, const char *instead, size_t *size) {
-    char *at = memmem(text->data, text->size, word, strlen(word));
-    ck_assert_msg(at != NULL, "no %s", word);
-    size_t before = (size_t)(at - (char *)text->data), behind = before + strlen(word);
-    *size = text->size - strlen(word) + strlen(instead);
-    char *out = mx_arena_alloc(&arena, *size);
-    memcpy(out, text->data, before);
-    memcpy(out + before, instead, strlen(instead));
-    memcpy(out + before + strlen(instead), text->data + behind, text->size - behind);
-    return out;
-}
-
-/* A copy of a folder, in {}/x; what is in place of a word of one of its files. */
-static void copy_changed(const char *from, const char *file, const char *word,
-                         const char *instead) {
-    static const char *const files[] = {"config.json", "model.safetensors"};
-    ck_ok(mx_dir_make(in_folder("x"), &err));
-    for (int i = 0; i < MX_COUNT(files); i++) {
-        MxBytes bytes;
-        ck_ok(mx_file_read(&arena, mx_path_join(&arena, few_bits(from), files[i]), 1 << 20, &bytes,
-                           &err));
-        const char *text = (const char *)bytes.data;
-        size_t size = bytes.size;
-        if (!strcmp(files[i], file)) text = replaced(&bytes, word, instead, &size);
-        put_content(mx_path_join(&arena, "x", files[i]), text, size);
-    }
-}
-
 START_TEST(misfits_are_named) {
-    copy_changed(misfits[_i].folder, misfits[_i].file, misfits[_i].word, misfits[_i].instead);
+    put_hf_model(misfits[_i].folder, misfits[_i].file, misfits[_i].word, misfits[_i].instead);
     ck_tool(65, "mxconvert {}/x {}/a.h5");
     ck_says(misfits[_i].says);
     ck_assert(!mx_file_exists(in_folder("a.h5")));
@@ -120,7 +88,7 @@ START_TEST(groups_are_checked) {
     const int32_t group = 99;
     MxTensors *file;
     MxBytes bytes;
-    copy_changed("llama_gptq", "config.json", "4", "4");
+    put_hf_model("llama_gptq", "config.json", NULL, NULL);
     ck_ok(mx_tensors_open(&arena, path, &file, &err));
     const MxTensor *t = mx_tensors_find(file, "model.layers.0.mlp.up_proj.g_idx");
     ck_assert(t != NULL);

@@ -77,6 +77,23 @@ void put_content(const char *name, const void *data, size_t size) {
     ck_ok(mx_file_write(in_folder(name), data, size, &err));
 }
 
+void put_changed(const char *name, const char *from, const char *word, const char *instead) {
+    MxBytes was;
+    ck_ok(mx_file_read(&arena, from, 1 << 20, &was, &err));
+    if (!word) {
+        put_content(name, was.data, was.size);
+        return;
+    }
+    const char *text = (const char *)was.data, *at = memmem(text, was.size, word, strlen(word));
+    ck_assert_msg(at != NULL, "no %s in %s", word, from);
+    size_t before = (size_t)(at - text), behind = was.size - before - strlen(word);
+    char *is = mx_arena_alloc(&arena, was.size + strlen(instead));
+    memcpy(is, text, before);
+    memcpy(is + before, instead, strlen(instead));
+    memcpy(is + before + strlen(instead), at + strlen(word), behind);
+    put_content(name, is, before + strlen(instead) + behind);
+}
+
 void ck_same_bytes(const char *a, const char *b) {
     MxBytes x = content(a), y = content(b);
     ck_assert_msg(x.size == y.size && !memcmp(x.data, y.data, x.size), "%s and %s differ", a, b);
@@ -84,6 +101,19 @@ void ck_same_bytes(const char *a, const char *b) {
 
 const char *model(const char *name) {
     return goldens_need(&arena, mx_arena_printf(&arena, "models/%s.h5", name));
+}
+
+const char *hf_model(const char *name) {
+    return goldens_need(&arena, mx_path_join(&arena, "hf/models", name));
+}
+
+void put_hf_model(const char *name, const char *file, const char *word, const char *instead) {
+    static const char *const files[] = {"config.json", "model.safetensors"};
+    ck_ok(mx_dir_make(in_folder("x"), &err));
+    for (int i = 0; i < MX_COUNT(files); i++)
+        put_changed(mx_path_join(&arena, "x", files[i]),
+                    mx_path_join(&arena, hf_model(name), files[i]),
+                    strcmp(files[i], file) ? NULL : word, instead);
 }
 
 void put_floats(MxH5 *file, const char *path, const float *values, int n) {

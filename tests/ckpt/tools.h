@@ -35,8 +35,15 @@ MxBytes content(const char *name);
 void put_content(const char *name, const void *data, size_t size);
 void ck_same_bytes(const char *a, const char *b);
 
-/* One golden model. */
+/* put_changed — a copy of a file, in which a word is another; word NULL = none is. */
+void put_changed(const char *name, const char *from, const char *word, const char *instead);
+
+/* One golden model; a folder of Hugging Face's. */
 const char *model(const char *name);
+const char *hf_model(const char *name);
+/* put_hf_model — such a folder as "x"; in one of its files, config.json or model.safetensors, a
+ * word is another. */
+void put_hf_model(const char *name, const char *file, const char *word, const char *instead);
 
 void put_floats(MxH5 *file, const char *path, const float *values, int n);
 /* make_pair_file — a file with one parameter "decoder/x/scale" and, if `other` names one, one more
