@@ -147,6 +147,7 @@ BY_LEVEL = (
     ("W1 bf16, tokens/s over PyTorch compile", "w1", "bf16", over_compile, True, (5, 1.6, 2.5)),
     ("W2 f32, tokens/s over PEFT eager", "w2", "f32", over_eager, True, (1.6, 2.5, 1.6)),
     ("W2 bf16, tokens/s over PEFT eager", "w2", "bf16", over_eager, True, (None, 2, 4)),
+    ("W2Q f32, tokens/s over nf4 on PyTorch eager", "w2q", "f32", over_eager, True, (3, 3, 3)),
     ("W3 f32, steps/s over PyTorch eager", "w3", "f32", over_eager, True, (2.5, 3, 2.5)),
     ("W4 f32, steps/s over PyTorch SDPA", "w4", "f32", over_eager, True, (1.8, 2.5, 1.6)),
     ("W4 bf16, steps/s over PyTorch SDPA", "w4", "bf16", over_eager, True, (None, 2.2, 3.5)),
@@ -190,6 +191,8 @@ def bars_adapters(rows):
     for dtype in ("f32", "bf16"):
         part = latest(rows, "compare", "w2", dtype, "eager")
         found.append(bar(f"W2 {dtype}, tokens/s over our own W1", faster(part, "ours w1"), 1.4, True))
+        part = latest(rows, "compare", "w2q", dtype)
+        found.append(bar(f"W2Q {dtype}, a step over our own W2", [1 / ratio for ratio in faster(part, "ours w2")], 1.3, False))
     for dtype in ("f32", "bf16"):
         part = latest(rows, "compare", "w7", dtype)
         slower = [1 / ratio for ratio in faster(part, "ours w2")]
