@@ -306,10 +306,14 @@ def in_awq(few, plain):
 def value_of(few, prefix):
     """What numbers of compressed-tensors stand for, from those that are stored."""
     codes, scales = few.get(prefix + "weight_packed", few.get(prefix + "weight")), few[prefix + "weight_scale"].float()
+    if few[prefix + "weight_scale"].dtype == torch.uint8:
+        scales = torch.exp2(scales - 127)
     if codes.dtype == torch.uint8:
         codes = from_words(codes, 4)
         codes = E2M1[codes % 8] * torch.where(codes < 8, 1.0, -1.0)
-        scales = scales / few[prefix + "weight_global_scale"]
+        scales = scales / few.get(prefix + "weight_global_scale", 1)
+    elif codes.dtype == torch.float8_e4m3fn:
+        codes = codes.float()
     elif codes.dtype == torch.int32:
         codes = from_words(codes, 4) - 8
         zeros = few.get(prefix + "weight_zero_point")
@@ -434,6 +438,8 @@ IN_FEW_BITS = {
     "llama_w4a16": (compressed(MLP, ATTENTION), by_compressed_tensors, torch.float32),
     "llama_w8a8": (compressed((["Linear"], "W8A8", {})), by_compressed_tensors, torch.float32),
     "llama_nvfp4": (compressed((["Linear"], "NVFP4A16", {})), by_compressed_tensors, torch.bfloat16),
+    "llama_mxfp4": (compressed((["Linear"], "MXFP4A16", {})), by_compressed_tensors, torch.bfloat16),
+    "llama_mxfp8": (compressed((["Linear"], "MXFP8A16", {})), by_compressed_tensors, torch.bfloat16),
     "llama_bnb4": (in_nf4, by_bitsandbytes, torch.bfloat16),
     "llama_bnb8": (in_int8, by_bitsandbytes, torch.float32),
 }
@@ -472,6 +478,8 @@ MODELS = {
     "llama_w4a16": (lambda: transformers.LlamaForCausalLM, llama_few),
     "llama_w8a8": (lambda: transformers.LlamaForCausalLM, llama_few),
     "llama_nvfp4": (lambda: transformers.LlamaForCausalLM, llama_few),
+    "llama_mxfp4": (lambda: transformers.LlamaForCausalLM, llama_few),
+    "llama_mxfp8": (lambda: transformers.LlamaForCausalLM, llama_few),
     "llama_bnb4": (lambda: transformers.LlamaForCausalLM, lambda: llama_few(MANY)),
     "llama_bnb8": (lambda: transformers.LlamaForCausalLM, llama_few),
     "gemma3_turns": (lambda: transformers.Gemma3ForCausalLM, lambda: gemma3(sizes=TINY)),

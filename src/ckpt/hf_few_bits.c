@@ -22,6 +22,8 @@ static const struct {
     {"compressed-tensors", "format", NULL, "naive-quantized", false},
     {"compressed-tensors", "format", NULL, "pack-quantized", false},
     {"compressed-tensors", "format", NULL, "nvfp4-pack-quantized", false},
+    {"compressed-tensors", "format", NULL, "mxfp4-pack-quantized", false},
+    {"compressed-tensors", "format", NULL, "mxfp8-quantized", false},
 };
 
 static const char *text_of(const MxJson *value) {

@@ -16,6 +16,7 @@ typedef struct Layout {
     const char *codes, *stored; /* … which are of this type */
     HfNumber number;
     const char *scales, *zeros, *groups; /* NULL = there are none */
+    const char *scaled;                  /* the type of scales; NULL = any */
     const char *divisor;                 /* of all scales, in one element */
     const char *state;                   /* how the name of bitsandbytes' quant_state starts */
     const char *idle;                    /* a tensor that is not needed */
@@ -38,7 +39,8 @@ static const Layout layouts[] = {
     {"mxfp4", "_blocks", "_blocks", "U8", HF_E2M1, .scales = "_scales"},
     {COMPRESSED, ".weight", ".weight", "I8", HF_SIGNED, .scales = ".weight_scale", .zeros = ".weight_zero_point"},
     {COMPRESSED, ".weight", ".weight_packed", "I32", HF_WHOLE, .scales = ".weight_scale", .zeros = ".weight_zero_point", .groups = ".weight_g_idx", .idle = ".weight_shape"},
-    {COMPRESSED, ".weight", ".weight_packed", "U8", HF_E2M1, .scales = ".weight_scale", .divisor = ".weight_global_scale"},
+    {COMPRESSED, ".weight", ".weight_packed", "U8", HF_E2M1, .scales = ".weight_scale", .scaled = "F8_E4M3", .divisor = ".weight_global_scale"},
+    {COMPRESSED, ".weight", ".weight_packed", "U8", HF_E2M1, .scales = ".weight_scale", .scaled = "U8"},
     {"gptq", ".weight", ".qweight", "I32", HF_WHOLE, .scales = ".scales", .zeros = ".qzeros", .wants_zeros = true, .groups = ".g_idx", .is_turned = true, .packs_rows = true},
     {"awq", ".weight", ".qweight", "I32", HF_WHOLE, .scales = ".scales", .zeros = ".qzeros", .wants_zeros = true, .is_turned = true, .order = by_awq},
     {BNB, ".weight", ".weight", "I8", HF_SIGNED, .scales = ".SCB", .idle = ".weight_format", .factor = 1 / 127.0f},
@@ -174,6 +176,7 @@ static bool lay_scales(const Search *at) {
     p->is_turned = at->layout->is_turned;
     p->values = values_of_scales(at, t);
     bool fits = are_floats(t) || is_power || is_stored(t, "F8_E4M3");
+    if (at->layout->scaled) fits = is_stored(t, at->layout->scaled);
     return (fits && lay(at, p)) || refuse_part(at, NULL, t, "scales");
 }
 

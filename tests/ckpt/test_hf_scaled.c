@@ -6,8 +6,9 @@
 #include <stdlib.h>
 
 static const char *const folders[] = {
-    "llama_fp8", "deepseek_v3_fp8", "gpt_oss_mxfp4", "deepseek_v4_fp4", "llama_gptq", "qwen2_gptq8",
-    "llama_awq", "llama_w4a16",     "llama_w8a8",    "llama_nvfp4",     "llama_bnb4", "llama_bnb8"};
+    "llama_fp8",   "deepseek_v3_fp8", "gpt_oss_mxfp4", "deepseek_v4_fp4", "llama_gptq",
+    "qwen2_gptq8", "llama_awq",       "llama_w4a16",   "llama_w8a8",      "llama_nvfp4",
+    "llama_bnb4",  "llama_bnb8",      "llama_mxfp4",   "llama_mxfp8"};
 
 START_TEST(goes_back_plain) {
     MxTensors *theirs;
