@@ -34,8 +34,8 @@ typedef struct Layout {
 static const Layout layouts[] = {
     {FLOATS, "", "", "F8_E4M3", HF_E4M3, .scales = "_scale_inv"},
     {FLOATS, "", "", "F8_E4M3", HF_E4M3, .scales = "_scale"},
-    {FLOATS, ".weight", ".weight", "F8_E4M3", HF_E4M3, .scales = ".scale"},
-    {FLOATS, ".weight", ".weight", "I8", HF_E2M1, .scales = ".scale"},
+    {"fp8", ".weight", ".weight", "F8_E4M3", HF_E4M3, .scales = ".scale"},
+    {"fp8", ".weight", ".weight", "I8", HF_E2M1, .scales = ".scale"},
     {"mxfp4", "_blocks", "_blocks", "U8", HF_E2M1, .scales = "_scales"},
     {COMPRESSED, ".weight", ".weight", "I8", HF_SIGNED, .scales = ".weight_scale", .zeros = ".weight_zero_point"},
     {COMPRESSED, ".weight", ".weight_packed", "I32", HF_WHOLE, .scales = ".weight_scale", .zeros = ".weight_zero_point", .groups = ".weight_g_idx", .idle = ".weight_shape"},

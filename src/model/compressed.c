@@ -55,12 +55,6 @@ static double scale(const MxConfig *c, const MxLayerSpec *spec) {
 
 /* ---- parameters */
 
-static Place inside(const Place *p, const char *name) {
-    Place in = *p;
-    in.block = mx_path_join(p->arena, p->block, name);
-    return in;
-}
-
 /* Of rows `width` wide; a token gives more than that where windows overlap. */
 static Pooler add_pooler(const Place *p, const MxConfig *c, int64_t width, int64_t ratio,
                          bool overlaps) {
@@ -76,7 +70,7 @@ static Pooler add_pooler(const Place *p, const MxConfig *c, int64_t width, int64
 
 static void add_indexer(const Place *outer, const MxConfig *c, Leaves *l) {
     int64_t D = c->emb_dim, Q = c->q_lora_rank, I = c->indexer_n_heads, J = c->indexer_head_dim;
-    Place p = inside(outer, "indexer");
+    Place p = model_inside(outer, "indexer");
     l->indexer = add_pooler(&p, c, J, MX_WINDOWS_CHOSEN_RATIO, true);
     l->index_query = model_add(&p, "q_proj/kernel", MX_SHAPE(Q, I * J), 1,
                                AXES("q_lora", "indexer_q"), model_fan_in(MX_INIT_NORMAL, Q));
@@ -87,7 +81,7 @@ static void add_indexer(const Place *outer, const MxConfig *c, Leaves *l) {
 static void add_poolers(const Place *p, const MxConfig *c, const MxLayerSpec *row, Leaves *l) {
     bool chooses = row->windows == MX_WINDOWS_CHOSEN;
     if (row->windows == MX_WINDOWS_NONE) return;
-    Place in = inside(p, chooses ? "csa_compressor" : "hca_compressor");
+    Place in = model_inside(p, chooses ? "csa_compressor" : "hca_compressor");
     l->pooler = add_pooler(&in, c, c->head_dim, model_window(c, row), chooses);
     if (chooses) add_indexer(&in, c, l);
 }

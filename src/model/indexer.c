@@ -20,10 +20,9 @@ struct Indexer {
 const Indexer *model_add_indexer(const Place *outer, const MxConfig *c) {
     int64_t D = c->emb_dim, Q = c->q_lora_rank, I = c->indexer_n_heads, E = c->indexer_head_dim;
     MxInit of_stream = model_fan_in(MX_INIT_NORMAL, D);
-    Place p = *outer;
+    Place p = model_inside(outer, "indexer");
     if (!c->use_indexer) return NULL;
     Indexer *x = mx_new(p.arena, Indexer);
-    p.block = mx_path_join(p.arena, p.block, "indexer");
     x->query = model_add(&p, "wq_b/kernel", MX_SHAPE(Q, I, E), 1, AXES("q_lora", "q_heads", "kv"),
                          model_fan_in(MX_INIT_NORMAL, Q));
     x->key = model_add(&p, "wk/kernel", MX_SHAPE(D, E), 1, AXES("embed", "kv"), of_stream);

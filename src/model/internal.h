@@ -213,6 +213,8 @@ int64_t model_width(const MxConfig *config, MxWidth width);
 
 /* ---- parameters (params.c) */
 
+/* model_inside — the place below it; name NULL = itself. */
+Place model_inside(const Place *place, const char *name);
 /* model_add — a leaf "<place>/<name>"; its index. */
 int model_add(const Place *place, const char *name, MxShape shape, int n_contract,
               const char *const *axes, MxInit init);

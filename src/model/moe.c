@@ -23,12 +23,6 @@ typedef struct Leaves {
     Norm router_norm, routed_norm, routed_after, shared_after;
 } Leaves;
 
-static Place inside(const Place *p, const char *name) {
-    Place in = *p;
-    if (name) in.block = mx_path_join(p->arena, p->block, name);
-    return in;
-}
-
 static int64_t shared_width(const MxConfig *c, const MxBlockSpec *row) {
     return c->shared_experts * (row->shared_is_mlp ? c->mlp_dim : c->moe_mlp_dim);
 }
@@ -38,7 +32,7 @@ static void add_shared(const Place *p, const MxConfig *c, const Spec *spec, Leav
     l->shared_gate = -1;
     l->shared_after.scale = -1;
     if (!row->shared || !c->shared_experts) return;
-    Place shared = inside(p, row->shared);
+    Place shared = model_inside(p, row->shared);
     l->shared = model_add_glu(&shared, c, spec, shared_width(c, row));
     l->shared_after = model_add_norm(p, row->shared_after, c->emb_dim);
     if (row->shared_gate)
@@ -94,7 +88,7 @@ static void add_choice(const Place *p, const MxConfig *c, const MxLayerSpec *spe
 
 static const void *add_params(const Place *place, const MxConfig *c, const Spec *spec) {
     const MxBlockSpec *row = place->row;
-    Place routed = inside(place, row->routed), *p = &routed;
+    Place routed = model_inside(place, row->routed), *p = &routed;
     int64_t D = model_width(c, row->reads), M = c->moe_mlp_dim, X = c->num_experts;
     const char *read = row->router_axis ? row->router_axis : "embed";
     const char *const *in = AXES("embed_moe", "mlp_moe"), *const *out =

@@ -8,6 +8,12 @@
 
 #include <math.h>
 
+Place model_inside(const Place *place, const char *name) {
+    Place in = *place;
+    if (name) in.block = mx_path_join(in.arena, in.block, name);
+    return in;
+}
+
 int model_add(const Place *p, const char *name, MxShape shape, int n_contract,
               const char *const *axes, MxInit init) {
     MxLeaf leaf = {.kind = p->kind, .dtype = p->dtype, .shape = shape, .init = init};
