@@ -430,6 +430,9 @@ START_TEST(kernels_in_few_bits_reply_as_their_values) {
     if (config->use_double_wide_mlp) config->mlp_dim = 64; /* blocks of 64 divide twice as many */
     compare_kept(config, MX_NF4);
     compare_kept(config, MX_INT8);
+    compare_kept(config, MX_INT4);
+    compare_kept(config, MX_E4M3);
+    compare_kept(config, MX_E5M2);
 }
 END_TEST
 
