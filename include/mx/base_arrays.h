@@ -212,8 +212,8 @@ int64_t mx_quant_bytes(MxQuant quant, int64_t n);
  * the same way with 7.5, -8 to 7. float8_e4m3fn, float8_e5m2: the largest magnitude is scaled to
  * the largest float of 8 bits, to which quotients are rounded. mxfp8 (e4m3) and mxfp4 (e2m1): the
  * same with blocks of 32, the scale rounded up to a power of two; nvfp4 (e2m1): blocks of 16, the
- * scale rounded to e4m3, which may be 0, as are its values then. Quotients of both are rounded to
- * float16 first, by which XLA makes e2m1 of float32. dynamic and squares: the scale is
+ * scale rounded to e4m3, which may be 0, as are its values then. Quotients that become e2m1 are
+ * rounded to float16 first, by which XLA makes them of float32. dynamic and squares: the scale is
  * the largest magnitude of a block. Each decade below it has half the codes of the one above, of
  * equal width, and a code is the middle of its width, the last one 1. dynamic has seven decades and
  * a sign, squares eight of the root of what is not negative. A block below 1e-19 has scale 1.
