@@ -41,7 +41,7 @@ LIBS.image  := -lpthread $(shell pkg-config --libs libpng libjpeg 2>/dev/null)
 LIBS.data   := -lpthread $(shell pkg-config --libs zlib libzstd libbrotlidec snappy 2>/dev/null)
 LIBS.serve  := -lpthread $(shell pkg-config --libs libmicrohttpd 2>/dev/null)
 # What programs and the kernels that they load must have in common: all that these kernels include.
-LOADED      := -DMX_LOADED=$(shell cat $(wildcard $(foreach r,base graph ops device,include/mx/$r*.h)) include/mx/ops.def | cksum | cut -d ' ' -f 1)u
+LOADED      := -DMX_LOADED=$(shell cat $(wildcard $(foreach r,base graph ops device,include/mx/$r*.h)) $(wildcard include/mx/ops*.def) | cksum | cut -d ' ' -f 1)u
 INCS.device := -I/usr/include/$(MULTIARCH)/openblas-openmp $(shell pkg-config --cflags ompi-c 2>/dev/null) \
                -Isrc -DMX_OPENBLAS='"$(OPENBLAS)/libopenblas.so.0"' $(LOADED)
 INCS.store  := $(shell pkg-config --cflags hdf5-serial 2>/dev/null)

@@ -139,21 +139,17 @@ typedef struct MxRatioAttr {
 /* mx_ratio — x / (y + eps) for f32 scalars; no gradient flows to y. */
 MxValue mx_ratio(MxTrace *t, MxValue x, MxValue y, double eps);
 
-/* Activations of gated units, in the order of mx_activation_names. gelu is the tanh approximation
- * (jax.nn.gelu), quick_gelu x sigmoid(1.702 x), gelu_exact x times the normal distribution,
- * sqrtsoftplus sqrt(log(1 + exp(x))). */
+#define MX_ACTIVATION(name, function) MX_##name,
+#define MX_ALSO_CALLED(function, other)
 typedef enum MxActivation {
-    MX_SILU,
-    MX_GELU,
-    MX_RELU,
-    MX_LINEAR,
-    MX_SIGMOID,
-    MX_QUICK_GELU,
-    MX_GELU_EXACT,
-    MX_SQRT_SOFTPLUS,
+#include <mx/ops_activations.def>
     MX_ACTIVATION_COUNT
 } MxActivation;
+#undef MX_ACTIVATION
+#undef MX_ALSO_CALLED
 extern const char *const mx_activation_names[MX_ACTIVATION_COUNT];
+/* mx_activation_find — the one of a name, false if there is none. */
+bool mx_activation_find(const char *name, MxActivation *found);
 
 typedef struct MxGluAttr {
     MxActivation activation;

@@ -48,11 +48,7 @@ int64_t model_width(const MxConfig *c, MxWidth width) {
 }
 
 static bool read_activation(const MxConfig *c, const char *name, MxActivation *out, MxError *err) {
-    for (int i = 0; i < MX_ACTIVATION_COUNT; i++)
-        if (!strcmp(name, mx_activation_names[i])) {
-            *out = (MxActivation)i;
-            return true;
-        }
+    if (mx_activation_find(name, out)) return true;
     mx_config_fail(err, c, MX_KEY_mlp_activations, "unrecognized activation \"%s\"", name);
     const char *near = mx_nearest(name, mx_activation_names, MX_ACTIVATION_COUNT);
     if (near) mx_note(err, "hint: did you mean \"%s\"?", near);

@@ -251,16 +251,32 @@ const MxOp op_ratio = {
 
 /* ---- gated units */
 
+#define MX_ACTIVATION(name, function) [MX_##name] = #function,
+#define MX_ALSO_CALLED(function, other)
 const char *const mx_activation_names[MX_ACTIVATION_COUNT] = {
-    [MX_SILU] = "silu",
-    [MX_GELU] = "gelu",
-    [MX_RELU] = "relu",
-    [MX_LINEAR] = "linear",
-    [MX_SIGMOID] = "sigmoid",
-    [MX_QUICK_GELU] = "quick_gelu",
-    [MX_GELU_EXACT] = "gelu_exact",
-    [MX_SQRT_SOFTPLUS] = "sqrtsoftplus",
+#include <mx/ops_activations.def>
 };
+#undef MX_ACTIVATION
+#undef MX_ALSO_CALLED
+
+#define MX_ACTIVATION(name, function)
+#define MX_ALSO_CALLED(function, other) {#function, #other},
+static const struct {
+    const char *name, *other;
+} also_called[] = {
+#include <mx/ops_activations.def>
+};
+#undef MX_ACTIVATION
+#undef MX_ALSO_CALLED
+
+bool mx_activation_find(const char *name, MxActivation *found) {
+    for (int i = 0; i < MX_COUNT(also_called); i++)
+        if (!strcmp(name, also_called[i].other)) name = also_called[i].name;
+    int i = 0;
+    while (i < MX_ACTIVATION_COUNT && strcmp(name, mx_activation_names[i])) i++;
+    *found = (MxActivation)i;
+    return i < MX_ACTIVATION_COUNT;
+}
 
 MxValue mx_activate(MxTrace *t, MxValue x, MxActivation activation) {
     MxGluAttr attr = {.activation = activation};

@@ -49,6 +49,14 @@ static double activate(MxActivation activation, double x) {
         return 0.5 * x * erfc(-x / sqrt(2));
     case MX_SQRT_SOFTPLUS:
         return sqrt(log1p(exp(x)));
+    case MX_ELU:
+        return x > 0 ? x : expm1(x);
+    case MX_SELU:
+        return 1.0507009873554804934 * (x > 0 ? x : 1.6732632423543772848 * expm1(x));
+    case MX_TANH:
+        return tanh(x);
+    case MX_SOFTPLUS:
+        return log1p(exp(x));
     case MX_QUICK_GELU:
         return x / (1 + exp(-1.702 * x));
     default:
@@ -222,6 +230,10 @@ const OpTest test_glu = {
         {"quick gelu", ATTR(MxGluAttr, .activation = MX_QUICK_GELU), "x2,5,111:normal2 x2,5,111", NULL, 0},
         {"sqrtsoftplus", ATTR(MxGluAttr, .activation = MX_SQRT_SOFTPLUS), "x2,5,111:normal9 x2,5,111", NULL, CASE_NO_SLOPE},
         {"sqrtsoftplus, small", ATTR(MxGluAttr, .activation = MX_SQRT_SOFTPLUS), "x2,5,11:normal2 x2,5,11", NULL, 0},
+        {"elu", ATTR(MxGluAttr, .activation = MX_ELU), "x2,5,111:away0.5 x2,5,111", NULL, 0},
+        {"selu", ATTR(MxGluAttr, .activation = MX_SELU), "x2,5,111:away0.5 x2,5,111", NULL, 0},
+        {"tanh", ATTR(MxGluAttr, .activation = MX_TANH), "x2,5,111:normal2 x2,5,111", NULL, 0},
+        {"softplus", ATTR(MxGluAttr, .activation = MX_SOFTPLUS), "x2,5,111:normal2 x2,5,111", NULL, 0},
         {"gelu exact", ATTR(MxGluAttr, .activation = MX_GELU_EXACT), "x2,5,111:normal2 x2,5,111", NULL, 0},
         {"limited", ATTR(MxGluAttr, MX_QUICK_GELU, 1.2, 1), "x2,5,111:normal2 x2,5,111", NULL, CASE_NO_SLOPE},
         {"within the limit", ATTR(MxGluAttr, MX_QUICK_GELU, 70, 1), "x2,5,111:normal2 x2,5,111", NULL, 0},

@@ -9,7 +9,7 @@
 static const float gelu_in = 0.797884561f, gelu_cube = 0.044715f; /* sqrt(2 / pi) */
 static const float quick_in = 1.702f;
 
-static inline float silu(float x) {
+static inline float silu_value(float x) {
     return x * vec_sigmoid(x);
 }
 static inline float silu_slope(float x) {
@@ -17,7 +17,7 @@ static inline float silu_slope(float x) {
     return s + x * s * (1.0f - s);
 }
 
-static inline float gelu(float x) {
+static inline float gelu_value(float x) {
     float t = vec_tanh(gelu_in * (x + gelu_cube * x * x * x));
     return 0.5f * x * (1.0f + t);
 }
@@ -41,7 +41,7 @@ static inline float normal(float x, float *density) {
     *density = 0.398942280f * bell;
     return x < 0.0f ? tail : 1.0f - tail;
 }
-static inline float gelu_exact(float x) {
+static inline float gelu_exact_value(float x) {
     float density;
     return x * normal(x, &density);
 }
@@ -50,14 +50,14 @@ static inline float gelu_exact_slope(float x) {
     return below + x * density;
 }
 
-static inline float relu(float x) {
+static inline float relu_value(float x) {
     return x < 0.0f ? 0.0f : x;
 }
 static inline float relu_slope(float x) {
     return x > 0.0f ? 1.0f : 0.0f;
 }
 
-static inline float linear(float x) {
+static inline float linear_value(float x) {
     return x;
 }
 static inline float linear_slope(float x) {
@@ -65,7 +65,7 @@ static inline float linear_slope(float x) {
     return 1.0f;
 }
 
-static inline float sigmoid(float x) {
+static inline float sigmoid_value(float x) {
     return vec_sigmoid(x);
 }
 static inline float sigmoid_slope(float x) {
@@ -73,7 +73,7 @@ static inline float sigmoid_slope(float x) {
     return s * (1.0f - s);
 }
 
-static inline float quick_gelu(float x) {
+static inline float quick_gelu_value(float x) {
     return x * vec_sigmoid(quick_in * x);
 }
 static inline float quick_gelu_slope(float x) {
@@ -81,17 +81,49 @@ static inline float quick_gelu_slope(float x) {
     return s + quick_in * x * s * (1.0f - s);
 }
 
-/* log(1 + exp(x)), with what the sum 1 + exp(-|x|) lost when it was rounded. */
-static inline float softplus(float x) {
+/* exp(x) - 1 for x below 0, by a function that keeps what is small. */
+static inline float shrink(float x) {
+    float t = vec_tanh(0.5f * x);
+    return 2.0f * t / (1.0f - t);
+}
+static inline float elu_value(float x) {
+    return x > 0.0f ? x : shrink(x > 0.0f ? 0.0f : x);
+}
+static inline float elu_slope(float x) {
+    return x > 0.0f ? 1.0f : vec_exp(x > 0.0f ? 0.0f : x);
+}
+
+/* Source: Klambauer et al., Self-Normalizing Neural Networks (2017), equation 14. */
+static const float selu_scale = 1.05070099f, selu_below = 1.67326324f;
+static inline float selu_value(float x) {
+    return selu_scale * (x > 0.0f ? x : selu_below * elu_value(x));
+}
+static inline float selu_slope(float x) {
+    return selu_scale * (x > 0.0f ? 1.0f : selu_below * elu_slope(x));
+}
+
+static inline float tanh_value(float x) {
+    return vec_tanh(x);
+}
+static inline float tanh_slope(float x) {
+    float t = vec_tanh(x);
+    return 1.0f - t * t;
+}
+
+/* With what the sum 1 + exp(-|x|) lost when it was rounded. */
+static inline float softplus_value(float x) {
     float e = vec_exp(-fabsf(x)), sum = 1.0f + e, lost = e - (sum - 1.0f);
     return (x > 0.0f ? x : 0.0f) + vec_log(sum) + lost / sum;
 }
-static inline float sqrt_softplus(float x) {
-    return sqrtf(softplus(x));
+static inline float softplus_slope(float x) {
+    return vec_sigmoid(x);
 }
-static inline float sqrt_softplus_slope(float x) {
+static inline float sqrtsoftplus_value(float x) {
+    return sqrtf(softplus_value(x));
+}
+static inline float sqrtsoftplus_slope(float x) {
     const float least = 1e-37f;
-    return 0.5f * vec_sigmoid(x) / sqrtf(softplus(x) + least);
+    return 0.5f * vec_sigmoid(x) / sqrtf(softplus_value(x) + least);
 }
 
 /* ---- loops */
@@ -113,7 +145,7 @@ static inline float between(float x, float limit) {
         float *y = out[0];                                                                         \
         _Pragma("omp simd")                                                                        \
         for (int64_t i = 0; i < n; i++)                                                            \
-            y[i] = activation(below(gate[i], limit)) * (between(up[i], limit) + term);             \
+            y[i] = activation##_value(below(gate[i], limit)) * (between(up[i], limit) + term);     \
     }                                                                                              \
     static void activation##_grad_block(int64_t n, const float *const *in, float *const *out,      \
                                         const float *param) {                                      \
@@ -124,34 +156,26 @@ static inline float between(float x, float limit) {
         for (int64_t i = 0; i < n; i++) {                                                          \
             float x = gate[i], u = up[i], d = dy[i];                                               \
             float flows = d * (between(u, limit) + term) * activation##_slope(below(x, limit));    \
-            float to_up = d * activation(below(x, limit));                                         \
+            float to_up = d * activation##_value(below(x, limit));                                 \
             dgate[i] = x > limit ? 0.0f : flows;                                                   \
             dup[i] = u > limit || u < -limit ? 0.0f : to_up;                                       \
         }                                                                                          \
     }
 // clang-format on
 
-LOOPS(silu)
-LOOPS(gelu)
-LOOPS(relu)
-LOOPS(linear)
-LOOPS(sigmoid)
-LOOPS(quick_gelu)
-LOOPS(gelu_exact)
-LOOPS(sqrt_softplus)
+#define MX_ALSO_CALLED(function, other)
+#define MX_ACTIVATION(name, function) LOOPS(function)
+#include <mx/ops_activations.def>
+#undef MX_ACTIVATION
 
+#define MX_ACTIVATION(name, function) [MX_##name] = {function##_block, function##_grad_block},
 static const struct {
     CpuMapBlock *forward, *backward;
 } activations[MX_ACTIVATION_COUNT] = {
-    [MX_SILU] = {silu_block, silu_grad_block},
-    [MX_GELU] = {gelu_block, gelu_grad_block},
-    [MX_RELU] = {relu_block, relu_grad_block},
-    [MX_LINEAR] = {linear_block, linear_grad_block},
-    [MX_SIGMOID] = {sigmoid_block, sigmoid_grad_block},
-    [MX_QUICK_GELU] = {quick_gelu_block, quick_gelu_grad_block},
-    [MX_GELU_EXACT] = {gelu_exact_block, gelu_exact_grad_block},
-    [MX_SQRT_SOFTPLUS] = {sqrt_softplus_block, sqrt_softplus_grad_block},
+#include <mx/ops_activations.def>
 };
+#undef MX_ACTIVATION
+#undef MX_ALSO_CALLED
 
 static void read_params(const MxKernelCall *call, float param[PARAMS]) {
     const MxGluAttr *a = call->attr;

@@ -12,7 +12,7 @@ __device__ static inline float sigmoid_of(float x) {
     return __fdividef(1.0f, 1.0f + expf(-x));
 }
 
-struct Silu {
+struct act_silu {
     __device__ static float value(float x) { return x * sigmoid_of(x); }
     __device__ static float slope(float x) {
         float s = sigmoid_of(x);
@@ -21,7 +21,7 @@ struct Silu {
 };
 
 /* 1/2 (1 + tanh(u)) is the sigmoid of 2 u: half the work. */
-struct Gelu {
+struct act_gelu {
     static constexpr float in = 1.595769122f, cube = 0.044715f; /* 2 sqrt(2 / pi) */
     __device__ static float share(float x) { return sigmoid_of(in * (x + cube * x * x * x)); }
     __device__ static float value(float x) { return x * share(x); }
@@ -34,7 +34,7 @@ struct Gelu {
 /* The normal distribution, and density 1 / sqrt(2 pi) exp(-x^2 / 2). Of the tail, a polynomial in
  * 1 / (1 + p |x| / sqrt(2)) times that exponential, within 1e-7. Source: Abramowitz and Stegun
  * 7.1.26. */
-struct GeluExact {
+struct act_gelu_exact {
     __device__ static float normal(float x, float *density) {
         float bell = expf(-0.5f * x * x);
         float t = __fdividef(1.0f, 1.0f + 0.231641888f * fabsf(x)), p = 1.061405429f;
@@ -56,17 +56,17 @@ struct GeluExact {
     }
 };
 
-struct Relu {
+struct act_relu {
     __device__ static float value(float x) { return x < 0.0f ? 0.0f : x; }
     __device__ static float slope(float x) { return x > 0.0f ? 1.0f : 0.0f; }
 };
 
-struct Linear {
+struct act_linear {
     __device__ static float value(float x) { return x; }
     __device__ static float slope(float) { return 1.0f; }
 };
 
-struct Sigmoid {
+struct act_sigmoid {
     __device__ static float value(float x) { return sigmoid_of(x); }
     __device__ static float slope(float x) {
         float s = sigmoid_of(x);
@@ -74,7 +74,7 @@ struct Sigmoid {
     }
 };
 
-struct QuickGelu {
+struct act_quick_gelu {
     static constexpr float in = 1.702f;
     __device__ static float value(float x) { return x * sigmoid_of(in * x); }
     __device__ static float slope(float x) {
@@ -83,12 +83,36 @@ struct QuickGelu {
     }
 };
 
-struct SqrtSoftplus {
-    __device__ static float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
-    __device__ static float value(float x) { return sqrtf(softplus(x)); }
+struct act_elu {
+    __device__ static float value(float x) { return x > 0.0f ? x : expm1f(x); }
+    __device__ static float slope(float x) { return x > 0.0f ? 1.0f : expf(x); }
+};
+
+/* Source: Klambauer et al., Self-Normalizing Neural Networks (2017), equation 14. */
+struct act_selu {
+    static constexpr float scale = 1.05070099f, below = 1.67326324f;
+    __device__ static float value(float x) { return scale * (x > 0.0f ? x : below * expm1f(x)); }
+    __device__ static float slope(float x) { return scale * (x > 0.0f ? 1.0f : below * expf(x)); }
+};
+
+struct act_tanh {
+    __device__ static float value(float x) { return tanhf(x); }
+    __device__ static float slope(float x) {
+        float t = tanhf(x);
+        return 1.0f - t * t;
+    }
+};
+
+struct act_softplus {
+    __device__ static float value(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
+    __device__ static float slope(float x) { return sigmoid_of(x); }
+};
+
+struct act_sqrtsoftplus {
+    __device__ static float value(float x) { return sqrtf(act_softplus::value(x)); }
     __device__ static float slope(float x) {
         const float least = 1e-37f;
-        return 0.5f * sigmoid_of(x) / sqrtf(softplus(x) + least);
+        return 0.5f * sigmoid_of(x) / sqrtf(act_softplus::value(x) + least);
     }
 };
 
@@ -163,10 +187,13 @@ template <class A> static constexpr Runs runs_of() {
 }
 
 static const Runs *runs(const MxKernelCall *call) {
-    /* In the order of MxActivation. */
+#define MX_ALSO_CALLED(function, other)
+#define MX_ACTIVATION(name, function) runs_of<act_##function>(),
     static const Runs all[MX_ACTIVATION_COUNT] = {
-        runs_of<Silu>(),    runs_of<Gelu>(),      runs_of<Relu>(),      runs_of<Linear>(),
-        runs_of<Sigmoid>(), runs_of<QuickGelu>(), runs_of<GeluExact>(), runs_of<SqrtSoftplus>()};
+#include <mx/ops_activations.def>
+    };
+#undef MX_ACTIVATION
+#undef MX_ALSO_CALLED
     return &all[((const MxGluAttr *)call->attr)->activation];
 }
 
