@@ -99,6 +99,10 @@ CASES = {
     "deepseek4_scanned": ("deepseek4-tiny", f"{COMPRESSED} base_num_decoder_layers=7 first_num_hash_layers=3 "
                           "compress_ratios=[0,0,4,128,4,128,4] indexer_topk=512 routed_bias=false "
                           "routed_bias_update_rate=0.0 mlp_activations_limit=0 enable_mhc_lite=true init_weights_seed=36"),
+    "activations": ("default", "decoder_block=llama2 base_num_decoder_layers=2 mlp_activations=['tanh','elu','softplus'] "
+                    "use_untrainable_positional_embedding=true init_weights_seed=37"),
+    "norms_without_scale": ("default", "decoder_block=qwen3 base_num_decoder_layers=2 mlp_activations=['selu','swish'] "
+                            "use_qk_norm=true qk_norm_with_scale=false init_weights_seed=38"),
 }
 # What ours says beside MaxText's keys, where that follows the model's name.
 OURS = {"gemma4_small": " inhomogeneous_layer_cycle_interval=5"}

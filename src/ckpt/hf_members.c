@@ -217,9 +217,12 @@ static void yaml_tied(const MxHfModel *model, MxText *t) {
 
 static bool fits_tied(const MxConfig *c, const MxHfNames *names, MxError *err) {
     bool scales = names->scales_embedding;
+    bool is_so = hf_must_be(c, MX_KEY_use_untrainable_positional_embedding,
+                            !c->use_untrainable_positional_embedding, "false", err);
     return hf_must_be(c, MX_KEY_normalize_embedding_logits,
                       !c->logits_via_embedding || c->normalize_embedding_logits == scales,
-                      scales ? "true with tied logits" : "false with tied logits", err);
+                      scales ? "true with tied logits" : "false with tied logits", err) &&
+           is_so;
 }
 
 /* transformers has classes of each, and the number of labels by their names. */
@@ -287,6 +290,11 @@ static bool check_qk_norm(const MxHfModel *model, const MxHfNames *names, MxWher
                    names->architecture, model->has_qk_norm ? "has no" : "always has");
 }
 
+static bool fits_qk_norm(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    return hf_must_be(c, MX_KEY_qk_norm_with_scale, c->qk_norm_with_scale || !names->has_qk_norm,
+                      "true", err);
+}
+
 /* ---- norms behind blocks */
 
 static void yaml_norms(const MxHfModel *model, MxText *t) {
@@ -336,7 +344,8 @@ const HfMember hf_members[] = {
     {.theirs = "attention_bias", .ours = "attention_bias", HF_FLAG_OF(has_bias, attention_bias),
      .shapes = true, .read = read_bias, .write = write_bias, .check = check_bias},
     {.ours = "use_qk_norm", .unless = HF_OF(norms_turned), HF_FLAG_OF(has_qk_norm, use_qk_norm),
-     .shapes = true, .read = read_qk_norm, .take = take_qk_norm, .check = check_qk_norm},
+     .shapes = true, .read = read_qk_norm, .take = take_qk_norm, .check = check_qk_norm,
+     .fits = fits_qk_norm},
     {.theirs = "use_qk_norm", .ours = "use_qk_norm", .flag = HF_OF(norms_turned), HF_FLAG_OF(norms_turned, use_qk_norm),
      .agrees = true, .read = read_bare_norm, .write = write_bare_norm},
     {.yaml = yaml_norms, .fits = fits_norms},

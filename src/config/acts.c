@@ -94,6 +94,17 @@ static bool has_recall(const ConfigLoad *load) {
     return load->config->n_recall > 0;
 }
 
+static bool has_norms_of_heads(const ConfigLoad *load) {
+    const MxConfig *c = load->config;
+    const MxFamily *family = mx_family_find(c->decoder_block);
+    bool norms = false, turned = false;
+    for (int i = 0; family && i < family->n_specs; i++) {
+        norms |= family->specs[i].norms_heads || c->use_qk_norm;
+        turned |= family->specs[i].norms_turned;
+    }
+    return norms && !turned;
+}
+
 static const Test
     several_devices = {has_devices, "it acts on several devices, here is one"},
     micro_batches = {has_sums, "it acts on several devices where a step has several micro-batches"},
@@ -102,6 +113,8 @@ static const Test
     mixed_streams = {has_mixed_streams,
                      "it acts where mhc_expansion_rate is above 1 and enable_mhc_lite is false"},
     recall = {has_recall, "it acts where engram_layers names layers"},
+    norms_of_heads = {has_norms_of_heads,
+                      "it acts where queries and keys have norms before they are turned"},
     preset = {has_preset, "it acts where model_name is a preset's"},
     other_rules = {has_other_rules, "it acts where logical_axis_rules are given"},
     own_share = {has_share, "it acts where there is evaluation, and of training data: "

@@ -15,12 +15,17 @@ typedef struct Leaves {
 
 /* ---- parameters */
 
+/* Before they are turned. */
+static bool norms_heads(const Spec *spec) {
+    return spec->norms_heads && !spec->row->norms_turned;
+}
+
 /* Of each head of a width, or of all of them together. */
-static Norm add_norm_of_heads(const Place *p, const char *name, const Spec *spec, int64_t n_heads,
-                              int64_t width) {
-    bool has_scale = spec->norms_heads && !spec->row->norms_turned;
-    return model_add_norm(p, has_scale ? name : NULL,
-                          spec->row->norms_together ? n_heads * width : width);
+static Norm add_norm_of_heads(const Place *p, const MxConfig *c, const char *name,
+                              const Spec *spec, int64_t n_heads) {
+    bool has_scale = norms_heads(spec) && c->qk_norm_with_scale;
+    int64_t H = spec->head_dim;
+    return model_add_norm(p, has_scale ? name : NULL, spec->row->norms_together ? n_heads * H : H);
 }
 
 typedef struct Kernel {
@@ -96,9 +101,9 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
     if (c->attention_sink)
         l->sinks =
             model_add(p, "sinks", MX_SHAPE(N), 0, AXES(NULL), (MxInit){.kind = MX_INIT_ZEROS});
-    l->query_norm = add_norm_of_heads(p, "query_norm", spec, N, H);
+    l->query_norm = add_norm_of_heads(p, c, "query_norm", spec, N);
     if (spec->row->takes_kv) return l;
-    l->key_norm = add_norm_of_heads(p, "key_norm", spec, spec->n_kv_heads, H);
+    l->key_norm = add_norm_of_heads(p, c, "key_norm", spec, spec->n_kv_heads);
     bool has_scale = spec->row->norms_values && c->v_norm_with_scale;
     l->value_norm = model_add_norm(p, has_scale ? "value_norm" : NULL, H);
     return l;
@@ -119,19 +124,22 @@ static void project_qkv(const Pass *p, const Spec *spec, const Leaves *l, MxValu
     if (spec->shares_kv) qkv[2] = qkv[1];
 }
 
+/* A norm with a scale or without. */
+static MxValue any_norm(const Pass *p, const Spec *spec, MxValue x, Norm norm) {
+    return norm.scale >= 0 ? model_norm(p, x, norm, spec->epsilon)
+                           : model_norm_bare(p->t, x, 1, spec->epsilon);
+}
+
 static MxValue norm_of_values(const Pass *p, const Spec *spec, MxValue v_BTKH, Norm norm) {
-    if (!spec->row->norms_values || norm.scale >= 0)
-        return model_norm(p, v_BTKH, norm, spec->epsilon);
-    return model_norm_bare(p->t, v_BTKH, 1, spec->epsilon);
+    return spec->row->norms_values ? any_norm(p, spec, v_BTKH, norm) : v_BTKH;
 }
 
 static MxValue norm_of_heads(const Pass *p, const Spec *spec, MxValue x_BTNH, Norm norm) {
-    MxTrace *t = p->t;
-    if (norm.scale < 0 || !spec->row->norms_together)
-        return model_norm(p, x_BTNH, norm, spec->epsilon);
-    MxShape shape = mx_trace_type(t, x_BTNH).shape;
-    return mx_reshape(t, model_norm(p, model_flatten_last(t, x_BTNH, 2), norm, spec->epsilon),
-                      shape);
+    if (!norms_heads(spec)) return x_BTNH;
+    if (!spec->row->norms_together) return any_norm(p, spec, x_BTNH, norm);
+    MxShape shape = mx_trace_type(p->t, x_BTNH).shape;
+    MxValue all = any_norm(p, spec, model_flatten_last(p->t, x_BTNH, 2), norm);
+    return mx_reshape(p->t, all, shape);
 }
 
 /* Rotated, or not; and normed after it, or not. */

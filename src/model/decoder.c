@@ -107,6 +107,22 @@ static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxMod
     return p;
 }
 
+/* Sines, then cosines of the positions' angles: each pair (0, 1), turned back by them. Source:
+ * MaxText layers/embeddings.py (PositionalEmbedding) @e591f30c. */
+static MxValue waves(const Pass *p) {
+    const MxModel *model = p->model;
+    MxShape tokens = mx_trace_type(p->t, p->positions_BT).shape;
+    MxInitAttr half = {.type = {model->dtype, MX_SHAPE(tokens.dim[0], tokens.dim[1], 1,
+                                                       model->waves.n)},
+                       .fill = MX_FILL_CONSTANT};
+    MxValue zeros = mx_init(p->t, half);
+    half.value = 1;
+    MxValue pairs = mx_concat(p->t, zeros, mx_init(p->t, half));
+    MxValue table = mx_rope_table(p->t, p->positions_BT, model->waves);
+    MxValue turned = mx_rope(p->t, pairs, table, (MxRopeAttr){.inverse = true});
+    return model_flatten_last(p->t, turned, 2);
+}
+
 static MxValue embed(const Pass *p, MxValue tokens_BT) {
     MxTrace *t = p->t;
     const MxModel *model = p->model;
@@ -115,6 +131,7 @@ static MxValue embed(const Pass *p, MxValue tokens_BT) {
     if (model->positions >= 0)
         x_BTD = mx_add(t, x_BTD,
                        mx_embed(t, p->params[model->positions], p->positions_BT, model->dtype));
+    if (model->waves.n) x_BTD = mx_add(t, x_BTD, waves(p));
     return mx_trace_constrain(
         t, x_BTD,
         AXES("activation_embed_and_logits_batch", "activation_length", "activation_embed"));

@@ -124,6 +124,7 @@ struct MxModel {
     int n_heads;
     Inputs inputs;
     int embedding, positions, logits; /* positions -1 = none; logits -1 = tied to the embedding */
+    MxRopeFreqs waves;                /* of positions, added to embeddings; n = 0: none */
     int score;                        /* a head of one number in place of logits; -1 = none */
     const Collapse *collapse;         /* NULL = rows of a token are added up */
     Norm final_norm;
@@ -391,5 +392,8 @@ bool model_read_spec(MxArena *arena, const MxConfig *config, const MxLayerSpec *
                      MxError *err);
 /* model_rope — frequencies and layout that the config asks for, and by how much queries grow. */
 bool model_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxError *err);
+/* model_waves — frequencies of what positions add to embeddings. Source: MaxText
+ * layers/embeddings.py (PositionalEmbedding) @e591f30c. */
+MxRopeFreqs model_waves(MxArena *arena, const MxConfig *c);
 
 #endif

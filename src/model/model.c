@@ -7,9 +7,16 @@
 
 /* In the original modules that look ahead count positions from another place. */
 static bool check_positions(const MxConfig *c, MxError *err) {
-    return c->trainable_position_size <= 0 || !c->mtp_num_layers ||
-           mx_config_fail(err, c, MX_KEY_mtp_num_layers,
-                          "not available yet with trainable_position_size");
+    bool has_waves = c->use_untrainable_positional_embedding;
+    if (has_waves && c->emb_dim % 2)
+        return mx_config_fail(err, c, MX_KEY_use_untrainable_positional_embedding,
+                              "adds a sine and a cosine of each frequency; wants an even emb_dim, "
+                              "found %lld",
+                              (long long)c->emb_dim);
+    return (!has_waves && c->trainable_position_size <= 0) || !c->mtp_num_layers ||
+           mx_config_fail(err, c, MX_KEY_mtp_num_layers, "not available yet with %s",
+                          has_waves ? "use_untrainable_positional_embedding"
+                                    : "trainable_position_size");
 }
 
 /* Layers that take keys and values need one that gives them; modules that look ahead have no input
@@ -62,6 +69,7 @@ bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError
         if (!model_read_spec(arena, config, &model->family->specs[i], &model->specs[i], err))
             return false;
     if (!model_plan_recall(arena, model, err)) return false;
+    model->waves = model_waves(arena, config);
     model_add_params(arena, model);
     if (config->enable_lora && !model_add_adapters(arena, model, err)) return false;
     *out = model;

@@ -86,8 +86,17 @@ static void add_choice(const Place *p, const MxConfig *c, const MxLayerSpec *spe
     p->tree->leaves[l->gate.bias].is_unoptimized = spec->bias_apart;
 }
 
+/* Of the leaves from one on. */
+static void scale_kernels(MxTree *tree, int first, double variance) {
+    for (int i = first; i < tree->n; i++) {
+        MxInit *init = &tree->leaves[i].init;
+        if (init->kind == MX_INIT_TRUNCATED_NORMAL) init->std *= sqrt(variance);
+    }
+}
+
 static const void *add_params(const Place *place, const MxConfig *c, const Spec *spec) {
     const MxBlockSpec *row = place->row;
+    int first = place->tree->n;
     Place routed = model_inside(place, row->routed), *p = &routed;
     int64_t D = model_width(c, row->reads), M = c->moe_mlp_dim, X = c->num_experts;
     const char *read = row->router_axis ? row->router_axis : "embed";
@@ -107,6 +116,7 @@ static const void *add_params(const Place *place, const MxConfig *c, const Spec 
                                     (MxInit){.kind = MX_INIT_ONES});
     add_shared(place, c, spec, l);
     add_norms(place, c, l);
+    scale_kernels(place->tree, first, c->dense_init_scale);
     return l;
 }
 

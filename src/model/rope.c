@@ -176,6 +176,17 @@ static bool fill_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxErro
                           config->rope_type);
 }
 
+MxRopeFreqs model_waves(MxArena *arena, const MxConfig *c) {
+    const double longest = 10000;
+    MxRopeFreqs waves = {.amplitude = 1};
+    if (!c->use_untrainable_positional_embedding) return waves;
+    waves.n = (int)(c->emb_dim / 2);
+    waves.frequency = mx_new_n(arena, double, waves.n);
+    for (int i = 0; i < waves.n; i++)
+        waves.frequency[i] = pow(longest, -(double)i / fmax(waves.n - 1, 1));
+    return waves;
+}
+
 bool model_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxError *err) {
     tuning(arena, config, spec);
     return fill_rope(arena, config, spec, err) && choose_kinds(arena, config, spec, err);

@@ -503,6 +503,8 @@ static const struct {
     {"attention_bias: true\n", "attention_bias: MistralForCausalLM has no biases"},
     {"use_qk_norm: true\n", "use_qk_norm: MistralForCausalLM has no norms of queries and keys"},
     {"final_logits_soft_cap: 30\n", "Hugging Face's models have no other than 0"},
+    {"use_untrainable_positional_embedding: true\n",
+     "use_untrainable_positional_embedding: Hugging Face's models have no other than false"},
     {"rope_type: yarn\n", "rope_interleave: Hugging Face's models have no other than false"},
     {"base_num_decoder_layers: 3\n",
      "\"model/decoder/layers_2/mlp/wo/kernel\" is missing; the model wants [64, 32]"},

@@ -180,6 +180,44 @@ START_TEST(scores_are_scaled) {
 }
 END_TEST
 
+/* Of experts, routers and shared units, and of nothing else. */
+START_TEST(kernels_of_experts_start_as_asked) {
+    static const struct {
+        const char *path;
+        double factor;
+    } kernels[] = {
+        {"decoder/moe_layers_0/DeepSeekMoeBlock_0/MoeBlock_0/wi_0", 3},
+        {"decoder/moe_layers_0/DeepSeekMoeBlock_0/MoeBlock_0/gate/kernel", 3},
+        {"decoder/moe_layers_0/DeepSeekMoeBlock_0/shared_experts/wo/kernel", 3},
+        {"decoder/moe_layers_0/self_attention/out/kernel", 1},
+        {"decoder/logits_dense/kernel", 1},
+    };
+    double std[2][MX_COUNT(kernels)];
+    for (int with = 0; with < 2; with++) {
+        const char *overrides[] = {TINY,
+                                   "decoder_block=deepseek",
+                                   "attention_type=mla",
+                                   "base_num_kv_heads=2",
+                                   "num_experts=4",
+                                   "num_experts_per_tok=2",
+                                   "first_num_dense_layers=1",
+                                   "shared_experts=1",
+                                   "dense_init_scale=9"};
+        MxModel *model;
+        ck_assert_msg(open_model(overrides, MX_COUNT(overrides) - !with, &model), "%s",
+                      err.text.data);
+        const MxTree *tree = mx_model_params(model);
+        for (int i = 0; i < MX_COUNT(kernels); i++) {
+            int leaf = mx_tree_find(tree, kernels[i].path);
+            ck_assert_msg(leaf >= 0, "no %s", kernels[i].path);
+            std[with][i] = tree->leaves[leaf].init.std;
+        }
+    }
+    for (int i = 0; i < MX_COUNT(kernels); i++)
+        ck_assert_double_eq_tol(std[1][i], kernels[i].factor * std[0][i], 1e-12);
+}
+END_TEST
+
 /* ---- layers that take turns */
 
 START_TEST(layers_see_what_their_family_says) {
@@ -250,6 +288,10 @@ static const struct {
      "base_num_kv_heads: gpt3 has a key and a value for each query head; wants 4, found 2"},
     {{"trainable_position_size=512", "mtp_num_layers=1"},
      "mtp_num_layers: not available yet with trainable_position_size"},
+    {{"use_untrainable_positional_embedding=true", "mtp_num_layers=1"},
+     "mtp_num_layers: not available yet with use_untrainable_positional_embedding"},
+    {{"use_untrainable_positional_embedding=true", "base_emb_dim=15"},
+     "adds a sine and a cosine of each frequency; wants an even emb_dim, found 15"},
     {{"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=4",
       "lora.lora_module_path=nothing"},
      "\"nothing\" matches no module that can be adapted"},
@@ -317,6 +359,7 @@ int main(void) {
     tcase_add_loop_test(tcase, presets_have_the_published_sizes, 0, MX_COUNT(published));
     tcase_add_test(tcase, adapters_stand_beside_frozen_weights);
     tcase_add_loop_test(tcase, scores_are_scaled, 0, MX_COUNT(scales));
+    tcase_add_test(tcase, kernels_of_experts_start_as_asked);
     tcase_add_test(tcase, layers_see_what_their_family_says);
     tcase_add_loop_test(tcase, adapters_are_in_every_layer, 0, 2);
     tcase_add_loop_test(tcase, what_cannot_be_is_refused, 0, MX_COUNT(refusals));
