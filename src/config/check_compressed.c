@@ -82,7 +82,4 @@ void config_check_compressed(ConfigLoad *load, const MxConfig *c) {
     if (GOOD(load, MX_KEY_mtp_num_layers) && c->mtp_num_layers > 0)
         config_fail(load, MX_KEY_mtp_num_layers, "%lld, but %s cannot look ahead; wants 0",
                     (long long)c->mtp_num_layers, c->decoder_block);
-    if (c->pipeline_stages > 1)
-        config_fail(load, MX_KEY_decoder_block, "%s is not available yet in a pipeline",
-                    c->decoder_block);
 }

@@ -39,7 +39,5 @@ void config_check_recall(ConfigLoad *load, const MxConfig *c) {
                     "layers with n-gram memories (engram_layers) write a stream of several rows a "
                     "token; wants mhc_expansion_rate above 1, found %lld",
                     (long long)c->mhc_expansion_rate);
-    if (c->pipeline_stages > 1)
-        config_fail(load, MX_KEY_engram_layers, "not available yet in a pipeline");
     if (GOOD(load, MX_KEY_engram_vocab_bases, MX_KEY_engram_max_ngram_size)) check_bases(load, c);
 }

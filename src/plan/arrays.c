@@ -90,6 +90,24 @@ static long piped_layer(const MxLeaf *leaf) {
     return layer ? strtol(layer + strlen(LAYER), NULL, 10) : -1;
 }
 
+/* Whether the first layer can stand for all: each has the same arrays. */
+static bool layers_are_alike(MxArena *arena, const MxTree *tree, int n_layers) {
+    int n_all = 0, n_first = 0;
+    for (int i = 0; i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
+        long layer = piped_layer(leaf);
+        if (layer < 0) continue;
+        const char *number = strstr(leaf->path, LAYER) + strlen(LAYER);
+        int first = mx_tree_find(tree, mx_arena_printf(arena, "%.*s0%s",
+                                                       (int)(number - leaf->path), leaf->path,
+                                                       number + strspn(number, "0123456789")));
+        if (first < 0 || !mx_shape_equal(tree->leaves[first].shape, leaf->shape)) return false;
+        n_all++;
+        n_first += layer == 0;
+    }
+    return n_all == n_first * n_layers;
+}
+
 /* A stage runs one layer at a time, or one of every place: they lie in [repeats, stages], outside
  * of every other dim; the first ones stand for all. Source: MaxText layers/pipeline.py @e591f30c;
  * golden params, stage meshes. */
@@ -184,15 +202,19 @@ bool plan_arrays(MxArena *arena, const MxTrainMesh *mesh, const MxModel *model, 
                    .is_scanned = c->scan_layers,
                    .scan_axis = (int)c->param_scan_axis};
     const MxLayers layers = mx_model_layers(c);
-    const int n_held = layers.family->stages_hold_places ? layers.period : 1;
+    const bool holds_places = layers.family->stages_hold_places;
+    const int n_held = holds_places ? layers.period : 1;
     *out = mx_new_n(arena, PlanArray, tree->n);
     *n = 0;
-    /* Virtual stages of several layers: each layer by itself, as checkpoints have them. */
-    bool has_wide_stages = mesh->n_stages > 1 && mesh->stage_layers > 1;
-    form.is_scanned = form.is_scanned && !has_wide_stages;
+    /* Virtual stages of several layers, or layers that differ where the original has no pipeline of
+     * them: each layer by itself, as checkpoints have them. */
+    bool are_apart = mesh->n_stages > 1 &&
+                     (mesh->stage_layers > 1 ||
+                      (!holds_places && !layers_are_alike(arena, tree, layers.n)));
+    form.is_scanned = form.is_scanned && !are_apart;
     for (int i = 0; i < tree->n; i++) {
         const MxLeaf *leaf = &tree->leaves[i];
-        long layer = mesh->n_stages > 1 && !has_wide_stages ? piped_layer(leaf) : -1;
+        long layer = mesh->n_stages > 1 && !are_apart ? piped_layer(leaf) : -1;
         bool is_piped = layer >= 0;
         bool is_stacked = !is_piped && form.is_scanned && leaf->stack.count;
         if ((is_stacked && leaf->stack.index > 0) || (is_piped && layer >= n_held)) continue;

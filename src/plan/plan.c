@@ -1,8 +1,8 @@
 /* plan.c — assembles a plan, and applies sharding_strict to its findings. */
 #include "internal.h"
 
-static bool is_embedding(const PlanArray *array) {
-    return strstr(array->path, "token_embedder/") || strstr(array->path, "/logits_dense/");
+static bool is_embedding(const MxLeaf *leaf) {
+    return strstr(leaf->path, "token_embedder/") || strstr(leaf->path, "/logits_dense/");
 }
 
 /* Whether it has a part for each expert. */
@@ -12,18 +12,22 @@ static bool is_of_experts(const MxLeaf *leaf) {
     return false;
 }
 
-/* Active is what a token uses: of experts those that it goes to, of the rest all. */
-static PlanCount count(const MxConfig *config, const PlanArray *arrays, int n, MxKind trains) {
+/* Of the layers that are trained: the original's pipelines of layers that take turns have others.
+ * Active is what a token uses: of experts those that it goes to, of the rest all. */
+static PlanCount count(const MxModel *model, const MxConfig *config) {
+    const MxTree *tree = mx_model_params(model);
+    MxKind trains = mx_model_trains(model);
     PlanCount c = {0};
-    for (int i = 0; i < n; i++) {
-        int64_t elements = mx_shape_count(arrays[i].shape);
+    for (int i = 0; i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
+        int64_t elements = mx_shape_count(leaf->shape);
         c.total += elements;
-        c.active += is_of_experts(arrays[i].leaf)
+        c.active += is_of_experts(leaf)
                         ? elements / config->num_experts * config->num_experts_per_tok
                         : elements;
-        c.bytes += elements * (int64_t)mx_dtype_bytes(arrays[i].dtype);
-        if (is_embedding(&arrays[i])) c.embedding += elements;
-        if (arrays[i].leaf->kind == trains) c.trainable += elements;
+        c.bytes += elements * (int64_t)mx_dtype_bytes(leaf->dtype);
+        if (is_embedding(leaf)) c.embedding += elements;
+        if (leaf->kind == trains) c.trainable += elements;
     }
     return c;
 }
@@ -86,8 +90,7 @@ bool plan_sharding(MxArena *arena, const MxConfig *config, MxPlan *plan, MxError
         if (!plan_warn(&plan->warnings, &plan->mesh, plan->arrays[i].path,
                        plan->arrays[i].how.names, false, err))
             return false;
-    plan->parameters =
-        count(plan->config, plan->arrays, plan->n_arrays, mx_model_trains(plan->model));
+    plan->parameters = count(plan->model, config);
     check_tolerance(arena, plan);
     return !config->sharding_strict || refuse(plan, err);
 }

@@ -220,7 +220,8 @@ static void print_check(const MxPlan *plan, MxText *out) {
                 "sharding_tolerance %.2f%%: %s\n",
                 100 * r->fraction, r->n_unsharded, 100 * plan->config->sharding_tolerance,
                 plan->unsharded_text ? "too much" : "fine");
-    if (plan->unsharded_text) mx_text_add(out, "error, when run: %s\n", plan->unsharded_text);
+    if (plan->unsharded_text)
+        mx_text_add(out, "error, with sharding_strict: %s\n", plan->unsharded_text);
     for (int i = 0; i < plan->n_arrays; i++)
         if (plan->arrays[i].error && is_shown(&plan->arrays[i]))
             mx_text_add(out, "error, when run: %s\n", plan->arrays[i].error_text);

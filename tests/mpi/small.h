@@ -8,7 +8,7 @@
 #include <mx/program.h>
 #include <plan/internal.h>
 
-enum { LENGTH = 16, STEPS = 3, MOST_SET = 32, MOST_AXES = 4 };
+enum { LENGTH = 16, STEPS = 3, MOST_SET = 32, MOST_AXES = 5 };
 
 typedef struct Variant {
     const char *name;

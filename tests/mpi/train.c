@@ -103,6 +103,7 @@ static const Variant rows[] = {
     {.name = "keys and values of earlier layers, inputs of layers", .set = {"decoder_block=gemma4_small", "base_num_decoder_layers=6", "inhomogeneous_layer_cycle_interval=3", "num_kv_shared_layers=3", "use_double_wide_mlp=true", "hidden_size_per_layer_input=16", "vocab_size_per_layer_input=1152", "sliding_window_size=5", SGD}, .gradient = 1.7e-5}, /* as above: 8.7e-6 of a norm of 8 numbers, between AVX2 and AVX-512 */
     {.name = "experts in every other layer", .set = {"decoder_block=envy", "num_experts=8", "num_experts_per_tok=1", "interleave_moe_layer_step=2", "inhomogeneous_layer_cycle_interval=2", "use_post_ffw_norm=true", "use_qk_norm=true", SGD}},
     {.name = "narrow experts", .set = {"decoder_block=qwen3_custom_moe", "num_experts=8", "num_experts_per_tok=2", "attention_output_dim=48", "moe_expert_input_dim=48", SGD}},
+    {.name = "compressed attention, stages", .set = {"decoder_block=deepseek4", "attention_type=compressed", "scan_layers=false", "base_num_kv_heads=1", "base_num_decoder_layers=4", "q_lora_rank=24", "qk_rope_head_dim=8", "head_dim=16", "o_groups=2", "o_lora_rank=24", "sliding_window_size=5", "indexer_n_heads=8", "indexer_head_dim=16", "indexer_topk=2", "num_experts=8", "num_experts_per_tok=2", "base_moe_mlp_dim=64", "routed_score_func=sqrtsoftplus", "routed_bias=true", "routed_bias_update_rate=0.01", "first_num_hash_layers=2", "compress_ratios=[0, 4, 6, 4]", "remat_policy=full", SGD}, .has_stages = true, .axes = {"stage", "data", "fsdp", "context", "expert"}},
     {.name = "eight layers, twice round", .set = {"base_num_decoder_layers=8", SGD}, .has_stages = true},
     {.name = "two layers a stage, more micro-batches", .set = {"base_num_decoder_layers=8", "num_layers_per_pipeline_stage=2", "num_pipeline_microbatches=8", "pipeline_fsdp_ag_once=true"}, .has_stages = true},
     {.name = "micro-batches that stages do not divide", .set = {"base_num_decoder_layers=8", "num_pipeline_microbatches=1", "remat_policy=full", SGD}, .has_stages = true},
@@ -199,13 +200,18 @@ static bool has_rows(const Variant *v) {
     return !v->parts || small_rows(v) % v->parts == 0;
 }
 
+static int count_axes(const Variant *v) {
+    int n = 0;
+    while (n < MOST_AXES && v->axes[n]) n++;
+    return n;
+}
+
 static bool runs_on(int variant, int mesh) {
     const Variant *v = &variants[variant];
     int n;
     if (v->has_stages || !has_rows(v)) return false;
     const RankMesh *meshes = rank_meshes(&n);
-    int n_axes = 0;
-    while (n_axes < MOST_AXES && v->axes[n_axes]) n_axes++;
+    int n_axes = count_axes(v);
     if (n_axes) return mesh_is_within(&meshes[mesh], v->axes, n_axes);
     int some = v->often ? 2 * least() : least();
     return is_everywhere(v) || n <= some || (mesh + variant) % (n / some) == 0;
@@ -496,11 +502,11 @@ static bool fits_stages(int variant, int mesh) {
                    small_rows(v) / micros % (mx_comm_size(comm) / stages) == 0;
     for (int i = 0; i < MOST_SET && v->set[i]; i++)
         if (!strcmp(v->set[i], "use_qk_clip=true") || !strcmp(v->set[i], "score_head=true") ||
-            mx_text_has_prefix(v->set[i], "engram_layers") ||
-            mx_text_has_prefix(v->set[i], "compress_ratios") ||
             mx_text_has_prefix(v->set[i], "teacher_overrides"))
             return false;
-    return divides && !v->axes[0] && (v->everywhere || v->has_stages || (mesh + variant) % n < 2);
+    int n_axes = count_axes(v);
+    if (n_axes && !(v->has_stages && mesh_is_within(m, v->axes, n_axes))) return false;
+    return divides && (v->everywhere || v->has_stages || (mesh + variant) % n < 2);
 }
 
 START_TEST(stages_train_as_one) {

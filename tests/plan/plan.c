@@ -291,6 +291,24 @@ START_TEST(presets) {
 }
 END_TEST
 
+/* Whatever the original's trees of pipelines have in the place of layers that take turns. */
+START_TEST(stages_have_the_same_layers) {
+    static const struct {
+        const char *model;
+        int stages;
+    } piped[] = {{"gpt-oss-20b", 2}, {"gemma4-26b", 2}, {"deepseek4-284b", 43}};
+    for (int i = 0; i < MX_COUNT(piped); i++) {
+        const char *model =
+            mx_arena_printf(&arena, "--config configs/base.yml model_name=%s", piped[i].model);
+        const MxJson *one = run_json(model);
+        const MxJson *many = run_json(
+            mx_arena_printf(&arena, "%s ici_pipeline_parallelism=%d", model, piped[i].stages));
+        ck_assert_int_eq(json_int(many, "mesh.axes.stage"), piped[i].stages);
+        ck_assert_int_eq(json_int(one, "parameters.total"), json_int(many, "parameters.total"));
+    }
+}
+END_TEST
+
 /* Of a long list of rules those count that say something of the model. */
 START_TEST(many_rules) {
     enum { N = 4500 };
@@ -409,6 +427,7 @@ Suite *plan_suite(void) {
     suite_add(s, "topologies_and_meshes_of_maxtext", topologies_and_meshes_of_maxtext, 60);
     suite_add(s, "policies_of_maxtext", policies_of_maxtext, 60);
     suite_add(s, "presets", presets, 120);
+    suite_add(s, "stages_have_the_same_layers", stages_have_the_same_layers, 60);
     suite_add(s, "many_rules", many_rules, 60);
     suite_add(s, "cut_of_the_loss", cut_of_the_loss, 60);
     suite_add(s, "meshes_with_rules_of_their_own", meshes_with_rules_of_their_own, 30);
