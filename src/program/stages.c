@@ -14,11 +14,9 @@ bool mx_train_check_stages(const MxTrainMesh *mesh, MxError *err) {
     const struct {
         bool is_asked;
         MxKey key;
-        const char *what;
     } refused[] = {
-        {c->use_qk_clip, MX_KEY_use_qk_clip, "use_qk_clip"},
-        {c->score_head, MX_KEY_score_head, "a score_head"},
-        {c->teacher != NULL, MX_KEY_teacher_overrides, "a teacher"},
+        {c->use_qk_clip, MX_KEY_use_qk_clip},
+        {c->teacher != NULL, MX_KEY_teacher_overrides},
     };
     for (int i = 0; mesh->n_stages > 1 && i < MX_COUNT(refused); i++)
         if (refused[i].is_asked)

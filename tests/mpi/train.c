@@ -501,7 +501,7 @@ static bool fits_stages(int variant, int mesh) {
     bool divides = layers % (stages * each) == 0 && small_rows(v) % micros == 0 &&
                    small_rows(v) / micros % (mx_comm_size(comm) / stages) == 0;
     for (int i = 0; i < MOST_SET && v->set[i]; i++)
-        if (!strcmp(v->set[i], "use_qk_clip=true") || !strcmp(v->set[i], "score_head=true") ||
+        if (!strcmp(v->set[i], "use_qk_clip=true") ||
             mx_text_has_prefix(v->set[i], "teacher_overrides"))
             return false;
     int n_axes = count_axes(v);
