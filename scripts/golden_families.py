@@ -103,6 +103,8 @@ CASES = {
                     "use_untrainable_positional_embedding=true init_weights_seed=37"),
     "norms_without_scale": ("default", "decoder_block=qwen3 base_num_decoder_layers=2 mlp_activations=['selu','swish'] "
                             "use_qk_norm=true qk_norm_with_scale=false init_weights_seed=38"),
+    "moba": ("default", "decoder_block=llama2 base_num_decoder_layers=2 base_num_query_heads=4 base_num_kv_heads=2 moba=true "
+             "moba_chunk_size=4 moba_topk=3 init_weights_seed=39"),
 }
 # What ours says beside MaxText's keys, where that follows the model's name.
 OURS = {"gemma4_small": " inhomogeneous_layer_cycle_interval=5"}

@@ -30,6 +30,7 @@ typedef struct MxAttentionAttr {
     int64_t value_width; /* only for mx_cache_attention */
     int64_t block_size;  /* for mx_attention_blocks above 0; for others 0 */
     bool is_chosen;      /* for mx_attention_chosen true; for others false */
+    int64_t chunk;       /* above 0: chosen are chunks of so many keys, by each head for itself */
 } MxAttentionAttr;
 
 /* mx_masked_keys — the first and the last of so many tokens' keys that the mask shows a query,
@@ -61,7 +62,7 @@ MxValue mx_attention_blocks(MxTrace *t, const MxValue qkv[3], MxValue segments, 
 
 /* mx_attention_chosen — mx_attention restricted to the keys chosen for each query: bit s % 32 of
  * chosen[b, t, s / 32] is 1. chosen i32 [B, T, ceil(S / 32)], S keys; at least one key must remain
- * for each query. */
+ * for each query. With attr.chunk what mx_chunks gives: bits of chunks, not of keys. */
 MxValue mx_attention_chosen(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue chosen,
                             MxAttentionAttr attr);
 
@@ -72,6 +73,20 @@ MxValue mx_attention_chosen(MxTrace *t, const MxValue qkv[3], MxValue segments, 
  * layers/attention_compressed.py @e591f30c. */
 MxValue mx_pooled_attention(MxTrace *t, const MxValue qkv[3], MxValue segments, MxValue sinks,
                             MxValue seen, MxAttentionAttr attr);
+
+typedef struct MxChunksAttr {
+    int64_t chunk;  /* keys of a chunk, at least 1; the last one may have fewer */
+    int64_t n_best; /* chunks for a query, at least 1 */
+    bool is_part;   /* as of MxAttentionAttr */
+    int64_t first_query;
+} MxChunksAttr;
+
+/* mx_chunks — the chunks of keys for each query of a head, i32 [B, T, N, ceil(ceil(S / chunk) /
+ * 32)]: that of its own token and, of those before it, the n_best - 1 with the largest products of
+ * q[t, n] and the mean of their keys, of equal ones the first; all if there are no more. Segments
+ * play no part. q [B, T, N, H], k [B, S, K, H]; products in f32. Source: Lu et al., MoBA (2025);
+ * MaxText layers/attention_op.py (calculate_moba_gate_logic) @e591f30c. */
+MxValue mx_chunks(MxTrace *t, MxValue q, MxValue k, MxChunksAttr attr);
 
 typedef struct MxIndexAttr {
     int64_t n_best;  /* number of keys per query, at least 1 */

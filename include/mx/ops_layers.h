@@ -259,6 +259,10 @@ MxValue mx_cache_pooled_attention(MxTrace *t, const MxValue q_keys_rows[3], MxCa
  * C, 1, H] with all positions: i32 [B, T, ceil(C / 32)]. Padding gets no keys. attr.ratio is 0. */
 MxValue mx_cache_index(MxTrace *t, const MxValue qkw[3], MxCachePlace place, MxIndexAttr attr);
 
+/* mx_cache_chunks — mx_chunks of queries [B, T, N, H] over a cache of keys [S, C, K, H] with all
+ * positions: i32 [B, T, N, ceil(ceil(C / chunk) / 32)]. Padding gets none. */
+MxValue mx_cache_chunks(MxTrace *t, MxValue q, MxValue k, MxCachePlace place, MxChunksAttr attr);
+
 /* mx_cache_conv — mx_conv of x in a cache [S, C, D]: y [B, T, D] for the piece's tokens, zeros for
  * padding. w f32 [W, D]; C >= (W - 1) A + T, or all positions. It always carries. */
 MxValue mx_cache_conv(MxTrace *t, MxValue cache, MxValue w, MxCachePlace place, MxDeltaAttr attr);

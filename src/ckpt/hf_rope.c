@@ -278,6 +278,7 @@ static bool fits_rope(const MxConfig *c, const MxHfNames *names, MxError *err) {
     is_so = hf_must_be(c, MX_KEY_partial_rotary_factor,
                        c->partial_rotary_factor == 1 || !names->interleaves, "1", err) &&
             is_so;
+    is_so = hf_must_be(c, MX_KEY_moba, !c->moba, "false", err) && is_so;
     return hf_must_be(c, MX_KEY_rope_min_timescale, c->rope_min_timescale == 1, "1", err) && is_so;
 }
 

@@ -21,8 +21,8 @@ static bool norms_heads(const Spec *spec) {
 }
 
 /* Of each head of a width, or of all of them together. */
-static Norm add_norm_of_heads(const Place *p, const MxConfig *c, const char *name,
-                              const Spec *spec, int64_t n_heads) {
+static Norm add_norm_of_heads(const Place *p, const MxConfig *c, const char *name, const Spec *spec,
+                              int64_t n_heads) {
     bool has_scale = norms_heads(spec) && c->qk_norm_with_scale;
     int64_t H = spec->head_dim;
     return model_add_norm(p, has_scale ? name : NULL, spec->row->norms_together ? n_heads * H : H);

@@ -14,9 +14,23 @@ void model_keep_both(const Pass *p, MxValue kv[2]) {
     for (int i = 0; p->caches && i < 2; i++) kv[i] = model_keep(p, i, kv[i]);
 }
 
+/* Each head sees the chunks of keys that it chooses. */
+static MxValue attend_chunks(const Pass *p, const Spec *spec, const MxValue qkv[3]) {
+    MxTrace *t = p->t;
+    MxAttentionAttr attr = spec->attention;
+    attr.is_chosen = true;
+    attr.chunk = spec->chunks.chunk;
+    if (!p->caches)
+        return mx_attention_chosen(t, qkv, p->segments_BT,
+                                   mx_chunks(t, qkv[0], qkv[1], spec->chunks), attr);
+    MxValue chosen = mx_cache_chunks(t, qkv[0], qkv[1], p->place, spec->chunks);
+    return mx_cache_attention(t, qkv, p->place, chosen, attr);
+}
+
 MxValue model_attend(const Pass *p, const Spec *spec, const MxValue qkv[3], MxValue sinks) {
     MxTrace *t = p->t;
     MxAttentionAttr attr = spec->attention;
+    if (spec->chunks.n_best) return attend_chunks(p, spec, qkv);
     const MxVision v = mx_model_vision(p->model->config);
     bool has_blocks =
         p->images_BT != MX_NONE && (!v.encoder->in_windows || attr.mask == MX_MASK_SLIDING);

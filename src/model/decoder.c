@@ -112,9 +112,9 @@ static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxMod
 static MxValue waves(const Pass *p) {
     const MxModel *model = p->model;
     MxShape tokens = mx_trace_type(p->t, p->positions_BT).shape;
-    MxInitAttr half = {.type = {model->dtype, MX_SHAPE(tokens.dim[0], tokens.dim[1], 1,
-                                                       model->waves.n)},
-                       .fill = MX_FILL_CONSTANT};
+    MxInitAttr half = {
+        .type = {model->dtype, MX_SHAPE(tokens.dim[0], tokens.dim[1], 1, model->waves.n)},
+        .fill = MX_FILL_CONSTANT};
     MxValue zeros = mx_init(p->t, half);
     half.value = 1;
     MxValue pairs = mx_concat(p->t, zeros, mx_init(p->t, half));

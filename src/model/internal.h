@@ -25,6 +25,7 @@ typedef struct Spec {
     int64_t head_dim, n_kv_heads;             /* of attention with keys and values */
     bool shares_kv;                           /* keys are values too */
     MxAttentionAttr attention;
+    MxChunksAttr chunks; /* n_best above 0: heads choose chunks of keys */
     MxRopeFreqs rope;
     MxRopeAttr rope_layout;
     MxRopeFreqs window_rope; /* of compressed attention: of windows' numbers, not of positions */

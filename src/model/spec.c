@@ -162,6 +162,25 @@ static bool read_heads(const MxConfig *c, Spec *spec, MxError *err) {
                           "true, but keys are values too (share_kv_projections); wants false");
 }
 
+/* The original chooses chunks in any attention; what is refused here has keys that are not a head's
+ * own, some of which are gone from caches, or another input of attention. */
+static bool read_chunks(const MxConfig *c, Spec *spec, MxError *err) {
+    MxBlockKind kind = spec->row->block[0].kind;
+    const struct {
+        bool is_so;
+        const char *what;
+    } others[] = {{kind != MX_BLOCK_ATTENTION, "latent attention, or layers without attention"},
+                  {spec->attention.mask != MX_MASK_CAUSAL, "windows, chunks or blocks of layers"},
+                  {c->attention_sink, "attention_sink"},
+                  {c->use_multimodal, "use_multimodal"}};
+    if (!c->moba || kind == MX_BLOCK_DELTA) return true;
+    for (int i = 0; i < MX_COUNT(others); i++)
+        if (others[i].is_so)
+            return mx_config_fail(err, c, MX_KEY_moba, "not available yet with %s", others[i].what);
+    spec->chunks = (MxChunksAttr){.chunk = c->moba_chunk_size, .n_best = c->moba_topk};
+    return true;
+}
+
 static bool read_attention(const MxConfig *c, Spec *spec, MxError *err) {
     MxAttentionAttr *a = &spec->attention;
     const Block *block = model_block(spec->row->block[0].kind);
@@ -170,7 +189,7 @@ static bool read_attention(const MxConfig *c, Spec *spec, MxError *err) {
                            .softcap = c->attn_logits_soft_cap};
     if (c->query_pre_attn_scalar > 0) a->scale = 1 / sqrt(c->query_pre_attn_scalar);
     read_mask(c, spec->row->sees, a);
-    return true;
+    return read_chunks(c, spec, err);
 }
 
 MxLayers mx_model_layers(const MxConfig *config) {

@@ -47,7 +47,12 @@ static bool check_blocks(MxInfer *infer, int more) {
 
 static bool check_chosen(MxInfer *infer, int more) {
     bool is_there = infer->n_in > BEFORE_SINKS + more;
-    return (is_there && ops_is_chosen(infer, CHOSEN, Q, infer->in[SEGMENTS].shape.dim[1])) ||
+    int64_t chunk = ((const MxAttentionAttr *)infer->attr)->chunk;
+    int64_t tokens = infer->in[SEGMENTS].shape.dim[1];
+    if (chunk > 0)
+        return (is_there && ops_are_chunks(infer, CHOSEN, Q, tokens, chunk)) ||
+               mx_infer_fail(infer, "chosen must be int32 [B, T, N, chunks / 32]");
+    return (is_there && ops_is_chosen(infer, CHOSEN, Q, tokens)) ||
            mx_infer_fail(infer, "chosen must be int32 [B, T, keys / 32]");
 }
 
@@ -165,6 +170,7 @@ void ops_print_attention(MxText *text, const void *attr) {
     mx_text_add(text, " scale %.9g", a->scale);
     if (a->block_size) mx_text_add(text, " blocks of %lld", (long long)a->block_size);
     if (a->is_chosen) mx_text_add(text, " chosen");
+    if (a->chunk) mx_text_add(text, " chunks of %lld", (long long)a->chunk);
     if (a->softcap > 0) mx_text_add(text, " softcap %.9g", a->softcap);
     if (a->is_part) mx_text_add(text, " from query %lld", (long long)a->first_query);
     if (a->is_swapped) mx_text_add(text, " and %lld", (long long)a->second_query);
@@ -192,6 +198,7 @@ static void cut_others(MxFactors *f, int more) {
     if (f->n_in == BEFORE_SINKS + more) return;
     f->in_dim[SINKS][0] = has_sinks(f->n_in, attr, more) ? OPS_CUT_N : OPS_CUT_B;
     if (attr->is_chosen) f->in_dim[CHOSEN][1] = OPS_CUT_T;
+    if (attr->chunk > 0) f->in_dim[CHOSEN][2] = OPS_CUT_N;
 }
 
 static void attention_cut(MxFactors *f) {

@@ -66,6 +66,10 @@ static int64_t value_width(const MxType *in, const MxAttentionAttr *attr) {
 static bool check_more(MxInfer *infer) {
     const MxAttentionAttr *attr = infer->attr;
     bool is_there = infer->n_in > SINKS;
+    if (attr->chunk > 0)
+        return (is_there &&
+                ops_are_chunks(infer, CHOSEN, Q, infer->in[K].shape.dim[1], attr->chunk)) ||
+               mx_infer_fail(infer, "chosen must be int32 [B, T, N, chunks / 32]");
     if (attr->is_chosen)
         return (is_there && ops_is_chosen(infer, CHOSEN, Q, infer->in[K].shape.dim[1])) ||
                mx_infer_fail(infer, "chosen must be int32 [B, T, slots / 32]");
@@ -115,6 +119,7 @@ static void cache_attention_cut(MxFactors *f) {
     if (attr->block_size) return;
     int t = ops_new_factor(f);
     f->in_dim[Q][1] = f->in_dim[POSITIONS][1] = f->out_dim[0][1] = t;
+    if (attr->chunk > 0) f->in_dim[CHOSEN][2] = n;
     if (attr->is_chosen)
         f->in_dim[CHOSEN][1] = t;
     else if (f->n_in > SINKS)

@@ -22,8 +22,12 @@ double ops_dot_flops(const MxType *in, const MxType *out, const void *attr);
 void ops_print_dot(MxText *text, const void *attr);
 /* ops_words_of — i32 words that hold a bit for each key or row. */
 int64_t ops_words_of(int64_t keys);
-/* ops_is_chosen — whether input i is what was chosen of so many keys for queries [B, T, ..]. */
+/* ops_chunk_words — i32 words that hold a bit for each chunk of so many keys. */
+int64_t ops_chunk_words(int64_t keys, int64_t chunk);
+/* ops_is_chosen — whether input i is what was chosen of so many keys for queries [B, T, ..].
+ * ops_are_chunks — the same of chunks of keys, for each head. */
 bool ops_is_chosen(const MxInfer *infer, int i, int queries, int64_t keys);
+bool ops_are_chunks(const MxInfer *infer, int i, int queries, int64_t keys, int64_t chunk);
 /* ---- attention of queries [B, T, N, H], and its gradient: what kinds of it share. Inputs begin
  * with q, k, v and segments, outputs are o [B, T, N, W], log-sums and largest scores [B, N, T]; a
  * gradient has o, log-sums and do as its last inputs and makes those of q, k and v first. */

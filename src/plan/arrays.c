@@ -98,9 +98,9 @@ static bool layers_are_alike(MxArena *arena, const MxTree *tree, int n_layers) {
         long layer = piped_layer(leaf);
         if (layer < 0) continue;
         const char *number = strstr(leaf->path, LAYER) + strlen(LAYER);
-        int first = mx_tree_find(tree, mx_arena_printf(arena, "%.*s0%s",
-                                                       (int)(number - leaf->path), leaf->path,
-                                                       number + strspn(number, "0123456789")));
+        int first =
+            mx_tree_find(tree, mx_arena_printf(arena, "%.*s0%s", (int)(number - leaf->path),
+                                               leaf->path, number + strspn(number, "0123456789")));
         if (first < 0 || !mx_shape_equal(tree->leaves[first].shape, leaf->shape)) return false;
         n_all++;
         n_first += layer == 0;
@@ -208,9 +208,9 @@ bool plan_arrays(MxArena *arena, const MxTrainMesh *mesh, const MxModel *model, 
     *n = 0;
     /* Virtual stages of several layers, or layers that differ where the original has no pipeline of
      * them: each layer by itself, as checkpoints have them. */
-    bool are_apart = mesh->n_stages > 1 &&
-                     (mesh->stage_layers > 1 ||
-                      (!holds_places && !layers_are_alike(arena, tree, layers.n)));
+    bool are_apart =
+        mesh->n_stages > 1 &&
+        (mesh->stage_layers > 1 || (!holds_places && !layers_are_alike(arena, tree, layers.n)));
     form.is_scanned = form.is_scanned && !are_apart;
     for (int i = 0; i < tree->n; i++) {
         const MxLeaf *leaf = &tree->leaves[i];

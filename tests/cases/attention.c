@@ -31,6 +31,14 @@ static bool is_bit(const double *words, int64_t s) {
     return (uint32_t)(int32_t)words[s / 32] >> s % 32 & 1u;
 }
 
+/* What was chosen of so many tokens for row b T + t, or for a head of it. */
+static bool is_chosen(const Reference *r, int64_t row, int64_t n, int64_t tokens, int64_t s) {
+    int64_t chunk = ((const MxAttentionAttr *)r->attr)->chunk, N = r->in_type[0].shape.dim[2];
+    if (!chunk) return is_bit(r->in[4] + row * ((tokens + 31) / 32), s);
+    int64_t words = ((tokens + chunk - 1) / chunk + 31) / 32;
+    return is_bit(r->in[4] + (row * N + n) * words, s / chunk);
+}
+
 /* One query t of sequence b and head n. */
 static void attend(const Reference *r, int64_t b, int64_t n, int64_t t) {
     const MxAttentionAttr *attr = r->attr;
@@ -49,7 +57,7 @@ static void attend(const Reference *r, int64_t b, int64_t n, int64_t t) {
         bool is_seen =
             sees(attr, own, s) ||
             (attr->block_size && is_one_block(r->in[4] + b * tokens, attr->block_size, own, s));
-        if (attr->is_chosen && !is_bit(r->in[4] + (b * T + t) * ((tokens + 31) / 32), s)) continue;
+        if (attr->is_chosen && !is_chosen(r, b * T + t, n, tokens, s)) continue;
         if (!is_seen || r->in[3][b * tokens + s] != r->in[3][b * tokens + own]) continue;
         const double *key = r->in[1] + ((b * S + row) * k.dim[2] + head) * H;
         const double *value = r->in[2] + ((b * S + row) * k.dim[2] + head) * W;
@@ -149,6 +157,10 @@ const OpTest test_attention = {
         {"chosen", ATTR(MxAttentionAttr, .scale = 0.37, .is_chosen = true), "x2,13,4,5 x2,13,2,5 x2,13,2,3 i2,13:segments9 i2,13,1:bits", NULL, 0},
         {"chosen, blocks", ATTR(MxAttentionAttr, .scale = 0.37, .is_chosen = true), "x1,300,2,16 x1,300,2,16 x1,300,2,24 i1,300:segments170 i1,300,10:bits", NULL, 0},
         {"chosen, later queries", ATTR(MxAttentionAttr, .scale = 0.37, .is_part = true, .first_query = 130, .is_chosen = true), "x2,150,4,5 x2,287,2,5 x2,287,2,5 i2,287:segments280 i2,150,9:bits130", NULL, 0},
+        {"chunks that heads choose", ATTR(MxAttentionAttr, .scale = 0.37, .is_chosen = true, .chunk = 3), "x2,17,4,5 x2,17,2,5 x2,17,2,3 i2,17:segments9 i2,17,4,1:chunks3", NULL, 0},
+        {"chunks that heads choose, blocks", ATTR(MxAttentionAttr, .scale = 0.37, .is_chosen = true, .chunk = 50), "x1,400,4,16 x1,400,2,16 x1,400,2,24 i1,400:segments270 i1,400,4,1:chunks50", NULL, 0},
+        {"small chunks, blocks", ATTR(MxAttentionAttr, .scale = 0.37, .softcap = 2, .is_chosen = true, .chunk = 7), "x1,300,2,16 x1,300,1,16 x1,300,1,16 i1,300:segments1000 i1,300,2,2:chunks7", NULL, 0},
+        {"chunks of ranks", ATTR(MxAttentionAttr, .scale = 0.5, .is_chosen = true, .chunk = 3), "f8,16,8,4 f8,16,8,4 f8,16,8,4 i8,16:segments9 i8,16,8,1:chunks3", NULL, CASE_RANKS},
         {"chosen of ranks", ATTR(MxAttentionAttr, .scale = 0.5, .is_chosen = true), "f8,16,8,4 f8,16,8,4 f8,16,8,4 i8,16:segments9 i8,16,1:bits", NULL, CASE_RANKS},
         {"halves of ranks", ATTR(MxAttentionAttr, .scale = 0.5), "x3,32,1,4 x3,32,1,4 x3,32,1,4 i3,32:segments9", NULL, CASE_RANKS | CASE_SWAPPED},
         {"sinks, halves of ranks", ATTR(MxAttentionAttr, .scale = 0.5, .mask = MX_MASK_SLIDING, .window = 20), "f1,32,3,4 f1,32,1,4 f1,32,1,2 i1,32:segments100 f3", NULL, CASE_RANKS | CASE_SWAPPED},
@@ -174,6 +186,7 @@ const OpTest test_attention = {
         {ATTR(MxAttentionAttr, .scale = 1, .block_size = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 i2,4", "blocks must be int32"},
         {ATTR(MxAttentionAttr, .scale = 1, .is_chosen = true), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5", "chosen must be int32"},
         {ATTR(MxAttentionAttr, .scale = 1, .is_chosen = true), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 i2,5,2", "chosen must be int32"},
+        {ATTR(MxAttentionAttr, .scale = 1, .is_chosen = true, .chunk = 3), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,5 i2,5,1", "chosen must be int32 [B, T, N, chunks / 32]"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 b2,5,2,6 b2,5,2,6 i2,5", "of one dtype"},
         {ATTR(MxAttentionAttr, .scale = 1), "f5,4,6 f5,2,6 f5,2,6 i2,5", "must be [B, T, heads, H]"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,5,2,6 f2,5,2,6 i2,4", "segments must be [B, T]"},

@@ -85,13 +85,17 @@ static void attend(const Reference *r, int64_t row, int64_t n) {
     double *out = r->out[0] + (row * q.dim[2] + n) * width;
     bool has_sink = r->n_in > SINKS && !attr->is_chosen && !attr->block_size;
     double sum = has_sink ? exp(r->in[SINKS][n]) : 0;
-    const double *chosen = attr->is_chosen ? r->in[SINKS] + row * ((k.dim[1] + 31) / 32) : NULL;
+    int64_t chunk = attr->chunk ? attr->chunk : 1;
+    int64_t words = ((k.dim[1] + chunk - 1) / chunk + 31) / 32;
+    int64_t chooser = attr->chunk ? row * q.dim[2] + n : row;
+    const double *chosen = attr->is_chosen ? r->in[SINKS] + chooser * words : NULL;
     for (int64_t w = 0; w < width; w++) out[w] = 0;
     for (int64_t slot = 0; slot < k.dim[1] && own >= 0; slot++) {
         int64_t p = held(slot, k.dim[1], (int64_t)r->in[COUNTS][b]), at = (first + slot) * k.dim[2];
         if (p < 0 || (!sees(attr, own, p) && !(attr->block_size && is_of_block(r, row, p))))
             continue;
-        if (chosen && !((uint32_t)(int32_t)chosen[p / 32] >> p % 32 & 1u)) continue;
+        int64_t bit = p / chunk;
+        if (chosen && !((uint32_t)(int32_t)chosen[bit / 32] >> bit % 32 & 1u)) continue;
         double score = score_of(r, r->in[Q] + (row * q.dim[2] + n) * H, K, at + head);
         sum += exp(score);
         for (int64_t w = 0; w < width; w++) out[w] += exp(score) * r->in[V][(at + head) * W + w];
@@ -242,6 +246,8 @@ const OpTest test_cache_attention = {
         {"images, a stretch", ATTR(MxAttentionAttr, .scale = 0.37, .block_size = 5), "x2,40,4,5 x3,60,2,5 x3,60,2,5 i2,40:from20 i2:positions3 i2:value56 i2,40:segments7", NULL, 0},
         {"images, a stretch, sliding, slots used again", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 10, .block_size = 1), "x2,100,4,16 x2,171,2,16 x2,171,2,16 i2,100:from900 i2:positions2 i2:value996 i2,100:segments30", NULL, 0},
         {"images of ranks in pieces", ATTR(MxAttentionAttr, .scale = 0.5, .block_size = 1), "f8,16,8,4 f8,24,8,4 f8,24,8,4 i8,16:from3 i8:positions8 i8:value19 i8,16:segments4", NULL, CASE_RANKS},
+        {"chunks that heads choose", ATTR(MxAttentionAttr, .scale = 0.37, .is_chosen = true, .chunk = 8), "x2,5,4,9 x3,100,2,9 x3,100,2,9 i2,5:from4 i2:positions3 i2:value9 i2,5,4,1:chunks8", NULL, 0},
+        {"chunks that heads choose, a stretch", ATTR(MxAttentionAttr, .scale = 0.37, .is_chosen = true, .chunk = 8), "x2,40,4,9 x3,100,2,9 x3,100,2,9 i2,40:from0 i2:positions3 i2:value36 i2,40,4,1:chunks8", NULL, 0},
         {"chosen of ranks", ATTR(MxAttentionAttr, .scale = 0.5, .is_chosen = true), "f8,4,8,4 f8,16,8,4 f8,16,8,4 i8,4:from3 i8:positions8 i8:value7 i8,4,1:bits3", NULL, CASE_RANKS},
         {NULL, ATTR(MxAttentionAttr, .scale = 1), "b2,5,4,6 b2,9,2,6 b2,9,2,7 i2,5 i2:positions2 i2", "b2,5,4,7", 0},
         {NULL, ATTR(MxAttentionAttr, .scale = 0.5), "f8,4,8,4 f8,16,8,4 f8,16,8,4 i8,4:positions9 i8:positions8 i8:value4", NULL, CASE_RANKS},
@@ -262,6 +268,7 @@ const OpTest test_cache_attention = {
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2,1", "input 5 must be int32 of rank 1"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2 f2", "sinks must be float32 [N]"},
         {ATTR(MxAttentionAttr, .scale = 1, .is_chosen = true), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2 i2,5,2", "chosen must be int32"},
+        {ATTR(MxAttentionAttr, .scale = 1, .is_chosen = true, .chunk = 3), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2 i2,5,1", "chosen must be int32 [B, T, N, chunks / 32]"},
         {ATTR(MxAttentionAttr, .scale = 1, .block_size = 2), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2 i2,4", "blocks must be int32"},
         {ATTR(MxAttentionAttr, .scale = 1, .block_size = 2), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2", "blocks must be int32"}),
     .reference = ref_cache_attention,

@@ -39,7 +39,7 @@ static const char *const fill_names[FILL_COUNT] = {
     [FILL_LOGP] = "logp",     [FILL_HYPER] = "hyper",       [FILL_TRIG] = "trig",
     [FILL_FLAGS] = "flags",   [FILL_SEGMENTS] = "segments", [FILL_POSITIONS] = "positions",
     [FILL_FROM] = "from",     [FILL_FORWARD] = "out",       [FILL_SLOTS] = "slots",
-    [FILL_BITS] = "bits",
+    [FILL_BITS] = "bits",     [FILL_CHUNKS] = "chunks",
 };
 
 static MxDtype dtype_of(char letter, MxDtype under_test) {
@@ -253,6 +253,11 @@ static double element(Fill fill, double a, MxShape shape, int input, int64_t i) 
         int64_t words = shape.dim[2], token = (int64_t)a + i / words % shape.dim[1];
         uint32_t own = token / 32 == i % words ? 1u << token % 32 : 0;
         return (double)(int32_t)(case_word(seed, at) | own);
+    }
+    case FILL_CHUNKS: {
+        int64_t words = shape.dim[3], chunk = i / words / shape.dim[2] % shape.dim[1] / (int64_t)a;
+        uint32_t own = chunk / 32 == i % words ? 1u << chunk % 32 : 0;
+        return (double)(int32_t)((case_word(seed, at) & case_word(seed + 5, at)) | own);
     }
     case FILL_SLOTS:
         return case_word(seed, at) % 5 ? (double)(i / shape.dim[2] % shape.dim[1]) : -1;

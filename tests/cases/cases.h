@@ -31,6 +31,7 @@ typedef enum Fill {
     FILL_POSITIONS, /* counting up to a, then again from 0 */
     FILL_FROM,      /* counting from a along each row, -1 in the last tenth of a longer one */
     FILL_BITS,      /* of [B, T, words]: some bits, that of the token a + t itself among them */
+    FILL_CHUNKS,    /* of [B, T, N, words]: bits, that of the token's own chunk of a tokens too */
     FILL_FORWARD,   /* output a of the forward op: saved for its gradient */
     FILL_COUNT
 } Fill;

@@ -284,6 +284,15 @@ START_TEST(pieces_make_what_the_whole_makes) {
 }
 END_TEST
 
+START_TEST(heads_choose_chunks) {
+    MxConfig *config = config_of("llama2");
+    config->moba = true;
+    config->moba_chunk_size = 4;
+    config->moba_topk = 3;
+    compare_pieces(config);
+}
+END_TEST
+
 /* Its keys and values are not made: the adapter of what would make them must be where that went. */
 START_TEST(adapters_of_latent_attention_act) {
     MxConfig *config = config_of("deepseek");
@@ -467,6 +476,7 @@ Suite *generate_suite(void) {
     int n = family_models();
     tcase_add_loop_test(tcase, pieces_make_what_the_whole_makes, 0, n);
     tcase_add_loop_test(tcase, kernels_in_few_bits_reply_as_their_values, 0, n);
+    tcase_add_test(tcase, heads_choose_chunks);
     tcase_add_test(tcase, adapters_of_latent_attention_act);
     tcase_add_loop_test(tcase, converted_models_continue_as_transformers, 0, MX_COUNT(converted));
     suite_add_tcase(suite, tcase);

@@ -259,6 +259,12 @@ static const struct {
      &(const MxAttentionAttr){
          .scale = 1, .is_part = true, .first_query = 4, .is_swapped = true, .second_query = 14},
      "causal scale 1 from query 4 and 14"},
+    {&op_attention, &(const MxAttentionAttr){.scale = 1, .is_chosen = true, .chunk = 64},
+     "causal scale 1 chosen chunks of 64"},
+    {&op_chunks, &(const MxChunksAttr){.chunk = 64, .n_best = 3}, "3 of 64"},
+    {&op_cache_chunks,
+     &(const MxChunksAttr){.chunk = 64, .n_best = 3, .is_part = true, .first_query = 4},
+     "3 of 64 from query 4"},
     {&op_index, &(const MxIndexAttr){.n_best = 8, .keeps_ties = true}, "8 and ties"},
     {&op_index, &(const MxIndexAttr){.n_best = 8, .ratio = 4}, "8 windows of 4"},
     {&op_pool, &(const MxPoolAttr){4, true}, "4 overlaps"},

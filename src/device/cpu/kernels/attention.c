@@ -275,7 +275,7 @@ static void attend(const Attention *a, int64_t b, int64_t head, int64_t from, Wo
     int64_t end_q = from < a->half ? a->half : a->time;
     for (int i = 0; i < a->n_blocks; i++) {
         int64_t q = from + i * a->side;
-        w->block[i].tile = (Tile){.b = b, .q = q, .n_q = cpu_min(a->side, end_q - q)};
+        w->block[i].tile = (Tile){.b = b, .head = head, .q = q, .n_q = cpu_min(a->side, end_q - q)};
         if (w->block[i].tile.n_q > 0) begin(a, head, w, &w->block[i]);
     }
     for (int64_t k = a->oldest, end; k < a->keys; k = end) {

@@ -22,9 +22,10 @@ typedef struct Attention {
     const int32_t *segments; /* NULL = all are of one */
     const int32_t *blocks;   /* of keys, from one on; NULL = none */
     int64_t blocks_from;
-    const int32_t *chosen; /* [batch, time, words], of keys from one on; NULL = all are */
+    const int32_t *chosen; /* [batch, time, choosers, words], of keys from one on; NULL = all are */
     int64_t words, chosen_from;
-    const float *sinks; /* [heads]; NULL = none */
+    int64_t choosers, chunk; /* heads that choose, or 1; keys of a bit */
+    const float *sinks;      /* [heads]; NULL = none */
     int64_t batch, heads, key_heads, group;
     int64_t width, value_width; /* of queries and keys; of values */
     int64_t time, keys;         /* queries and keys of a sequence */
@@ -43,9 +44,10 @@ typedef struct Attention {
 /* What the queries of a tile see of its keys. */
 typedef enum Sight { SIGHT_NONE, SIGHT_PART, SIGHT_ALL } Sight;
 
-/* Queries [q, q + n_q) against keys [k, k + n_k) of sequence b, each counted in its own array. */
+/* Queries [q, q + n_q) of a head against keys [k, k + n_k) of sequence b, each counted in its own
+ * array. */
 typedef struct Tile {
-    int64_t b, q, n_q, k, n_k;
+    int64_t b, head, q, n_q, k, n_k;
     Sight sight; /* filled in by attention_parts */
 } Tile;
 

@@ -365,6 +365,7 @@ static void add_queries(const Attention *a, int64_t head, const int64_t b_q_n[3]
     for (int i = 0; i < a->n_blocks; i++) {
         Block *block = &w->block[i];
         Tile parts[ATTENTION_PARTS];
+        block->tile.head = head;
         block->tile.q = b_q_n[1];
         block->tile.n_q = b_q_n[2];
         int n = block->tile.n_k > 0 ? attention_parts(a, &block->tile, parts) : 0;

@@ -35,6 +35,7 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
     bool has_rows = is_pooled(call->op); /* behind tokens */
     bool is_other = has_rows || attr->has_key_part;
     int64_t tokens = is_other ? call->in_type[3].shape.dim[1] : k.dim[1];
+    int64_t chunk = cpu_max(1, attr->chunk);
     const SmallKind *kind = small_kind(device, call->in_type[0].dtype);
     return (Attention){.call = call,
                        .kind = kind,
@@ -45,7 +46,10 @@ Attention attention_of(const MxDevice *device, const MxKernelCall *call) {
                        .sinks = more.sinks,
                        .blocks = more.blocks,
                        .chosen = more.chosen,
-                       .words = cpu_pieces(has_rows ? k.dim[1] - tokens : tokens, 32),
+                       .choosers = attr->chunk > 0 ? q.dim[2] : 1,
+                       .chunk = chunk,
+                       .words =
+                           cpu_pieces(cpu_pieces(has_rows ? k.dim[1] - tokens : tokens, chunk), 32),
                        .chosen_from = has_rows ? tokens : 0,
                        .batch = q.dim[0],
                        .time = q.dim[1],
@@ -119,27 +123,30 @@ static Extremes extremes(const int32_t *x, int64_t n) {
     return (Extremes){low, high};
 }
 
-/* Whether key k was chosen for query q. */
-static bool is_chosen(const Attention *a, int64_t b, int64_t q, int64_t k) {
-    const int32_t *bits = a->chosen + (b * a->time + q) * a->words;
-    k -= a->chosen_from;
-    return (uint32_t)bits[k / 32] >> k % 32 & 1u;
+/* Whether the bit of key k is set for query q; the bit's keys end before *end. */
+static bool is_chosen(const Attention *a, const Tile *tile, int64_t q, int64_t k, int64_t *end) {
+    int64_t row = (tile->b * a->time + q) * a->choosers + tile->head % a->choosers;
+    const int32_t *bits = a->chosen + row * a->words;
+    int64_t bit = (k - a->chosen_from) / a->chunk;
+    *end = a->chosen_from + (bit + 1) * a->chunk;
+    return (uint32_t)bits[bit / 32] >> bit % 32 & 1u;
 }
 
-static Sight sight_behind_tokens(const Attention *a, const Tile *tile) {
+static bool has_chosen(const Attention *a, const Tile *tile) {
     for (int64_t q = tile->q; q < tile->q + tile->n_q; q++)
-        for (int64_t k = tile->k; k < tile->k + tile->n_k; k++)
-            if (is_chosen(a, tile->b, q, k)) return SIGHT_PART;
-    return SIGHT_NONE;
+        for (int64_t k = tile->k, end; k < tile->k + tile->n_k; k = end)
+            if (is_chosen(a, tile, q, k, &end)) return true;
+    return false;
 }
 
 /* Segments are told apart by their smallest and largest number on both sides. */
 static Sight sight_of(const Attention *a, const Tile *tile) {
-    if (tile->k >= a->tokens) return sight_behind_tokens(a, tile);
+    if (tile->k >= a->tokens) return has_chosen(a, tile) ? SIGHT_PART : SIGHT_NONE;
     int64_t first_q = attention_token(a, tile->q), last_k = tile->k + tile->n_k - 1;
     Range first = keys_of(a, tile->b, first_q);
     Range last = keys_of(a, tile->b, first_q + tile->n_q - 1);
     if (last_k < first.low || tile->k > last.high) return SIGHT_NONE;
+    if (a->chunk > 1 && a->chosen && !has_chosen(a, tile)) return SIGHT_NONE;
     bool in_range = tile->k >= last.low && last_k <= first.high;
     if (!a->segments) return in_range ? SIGHT_ALL : SIGHT_PART;
     const int32_t *segments = a->segments + tile->b * a->tokens;
@@ -159,6 +166,7 @@ int attention_parts(const Attention *a, const Tile *tile, Tile parts[ATTENTION_P
     for (int64_t q = 0; q < tile->n_q; q += side)
         for (int64_t k = 0; k < tile->n_k; k += side) {
             Tile part = {.b = tile->b,
+                         .head = tile->head,
                          .q = tile->q + q,
                          .n_q = cpu_min(side, tile->n_q - q),
                          .k = tile->k + k,
@@ -211,9 +219,12 @@ static void fill(float *row, int64_t from, int64_t to) {
 static void mask_others(const Attention *a, const Tile *tile, const int64_t q_k_step[2],
                         float *scores) {
     for (int64_t q = 0; q < tile->n_q; q++)
-        for (int64_t k = 0; k < tile->n_k; k++)
-            if (!is_chosen(a, tile->b, tile->q + q, tile->k + k))
-                scores[q * q_k_step[0] + k * q_k_step[1]] = -INFINITY;
+        for (int64_t k = 0, end; k < tile->n_k; k = end) {
+            bool is_seen = is_chosen(a, tile, tile->q + q, tile->k + k, &end);
+            end = cpu_min(end - tile->k, tile->n_k);
+            for (int64_t i = k; i < end && !is_seen; i++)
+                scores[q * q_k_step[0] + i * q_k_step[1]] = -INFINITY;
+        }
 }
 
 void attention_mask(const Attention *a, const Tile *tile, bool by_key, float *scores,

@@ -67,6 +67,7 @@ typedef struct Cached {
     MxDtype dtype;
     int keys, values; /* which inputs */
     int64_t batch, time, heads, group, key_heads, slots, width, value_width;
+    int64_t chunk; /* slots of a bit of what was chosen */
     size_t worker_bytes;
 } Cached;
 
@@ -83,6 +84,7 @@ static Cached cached_of(const MxKernelCall *call) {
                     .group = q.dim[2] / k.dim[2],
                     .key_heads = k.dim[2],
                     .slots = k.dim[1],
+                    .chunk = cpu_max(1, ((const MxAttentionAttr *)call->attr)->chunk),
                     .width = q.dim[3],
                     .value_width = call->out_type[0].shape.dim[3]};
 }
@@ -96,7 +98,7 @@ typedef struct Range {
 typedef struct Query {
     const float *q;
     float *out;            /* [value width] sum so far */
-    const int32_t *chosen; /* a bit each slot; NULL = all are */
+    const int32_t *chosen; /* a bit each slot, or each chunk of them; NULL = all are */
     Range sees;
     float most, sum; /* the largest score; of exponentials below it */
 } Query;
@@ -161,7 +163,8 @@ static void add_block(const Cached *c, Query *query, Range block, const float *c
         score[j] = vec_dot(c->width, query->q, keys[j]) * scale;
         if (cap > 0) score[j] = cap * vec_tanh(score[j] / cap);
         int64_t slot = (block.low + j) % c->slots;
-        if (query->chosen && !((uint32_t)query->chosen[slot / 32] >> slot % 32 & 1u))
+        int64_t bit = slot / c->chunk;
+        if (query->chosen && !((uint32_t)query->chosen[bit / 32] >> bit % 32 & 1u))
             score[j] = -INFINITY;
     }
     float most = vec_max(to - from, score + from, query->most);
@@ -212,7 +215,8 @@ static Range begin_queries(const Cached *c, const Work *w, const int64_t b_head_
     const void *more = c->call->n_in > SINKS ? c->call->in[SINKS] : NULL;
     const float *sinks = c->attr->is_chosen || c->attr->block_size ? NULL : more;
     const int32_t *chosen = c->attr->is_chosen ? more : NULL;
-    int64_t words = cpu_pieces(c->slots, 32);
+    int64_t words = cpu_pieces(cpu_pieces(c->slots, c->chunk), 32);
+    int64_t choosers = c->attr->chunk > 0 ? c->heads : 1;
     Range all = {INT64_MAX, -1};
     for (int64_t i = 0; i < n; i++) {
         int64_t row = b * c->time + t + i / c->group, h = head * c->group + i % c->group;
@@ -220,7 +224,7 @@ static Range begin_queries(const Cached *c, const Work *w, const int64_t b_head_
         Query *query = &w->query[i];
         *query = (Query){.q = cpu_read(c->call->in[Q], c->dtype, at, c->width, w->q + i * c->width),
                          .out = w->out + i * c->value_width,
-                         .chosen = chosen ? chosen + row * words : NULL,
+                         .chosen = chosen ? chosen + (row * choosers + h % choosers) * words : NULL,
                          .sees = seen(c, b, row - b * c->time),
                          .most = sinks ? sinks[h] : lowest,
                          .sum = sinks ? 1 : 0};
@@ -239,6 +243,7 @@ static void add_rows(const Cached *c, const Work *w, const int64_t b_head_t_n[4]
     Cached behind = *c;
     behind.keys = behind.values = ROWS;
     behind.slots = c->call->in_type[ROWS].shape.dim[1];
+    behind.chunk = 1;
     const Range all = {0, behind.slots - 1};
     for (int64_t i = 0; i < n; i++) {
         int64_t row = first + i / c->group;

@@ -63,19 +63,25 @@ GPU_KERNEL(cache_write, .run = cache_write_run);
 
 /* ---- cache_attention */
 
-static bool cache_attention_prepare(MxDevice *, MxKernelCall *call, MxError *err) {
+static bool cache_attention_prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
+    if (attention_is_on_host(call)) return gpu_host_prepare(device, call, err);
     if (call->in_type[0].shape.dim[3] <= ATTENTION_MOST_WIDTH) return true;
     return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "heads are wider than the %d of a GPU's kernel",
                    ATTENTION_MOST_WIDTH);
 }
 
 static size_t cache_attention_scratch(const MxDevice *device, const MxKernelCall *call) {
+    if (attention_is_on_host(call)) return 0;
     AttentionView view = attention_view(call);
     view.n_splits = attention_splits(device, &view);
     return attention_see_bytes(call) + attention_partial_bytes(&view);
 }
 
 static void cache_attention_run(const MxDevice *device, const MxKernelCall *call) {
+    if (attention_is_on_host(call)) {
+        gpu_host_run(device, call);
+        return;
+    }
     AttentionView view = attention_view(call);
     void *scratch = call->scratch;
     if (!call->out[0]) return;

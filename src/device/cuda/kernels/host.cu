@@ -84,6 +84,8 @@ ON_HOST(from_few);
 ON_HOST(every);
 ON_HOST(first_bits);
 ON_HOST(row_ids);
+ON_HOST(chunks);
+ON_HOST(cache_chunks);
 ON_HOST(pooled_attention);
 ON_HOST(pooled_attention_grad);
 ON_HOST(cache_pooled_attention);
