@@ -60,6 +60,17 @@ static bool has_share(const ConfigLoad *load) {
            (files->eval == MX_KEY_eval_split || !config_eval_named(c, files));
 }
 
+/* Of files that are named for it; other records are a share of the training data. */
+static bool has_own_eval(const ConfigLoad *load) {
+    const ConfigFiles *files = config_files_of(load->config);
+    return files && config_eval_named(load->config, files);
+}
+
+static bool has_texts(const ConfigLoad *load) {
+    const MxConfig *c = load->config;
+    return c->tokenize_train_data || (has_own_eval(load) && c->tokenize_eval_data);
+}
+
 static bool has_writer(const ConfigLoad *load) {
     return mx_config_writes(load->config);
 }
@@ -119,6 +130,9 @@ static const Test
     other_rules = {has_other_rules, "it acts where logical_axis_rules are given"},
     own_share = {has_share, "it acts where there is evaluation, and of training data: "
                             "no files are named for it"},
+    own_eval = {has_own_eval, "evaluation reads a share of the training data (eval_split)"},
+    texts = {has_texts, "the data holds token ids (tokenize_train_data), which are used as they "
+                        "stand"},
     pairs = {has_pairs, "it acts where use_dpo is true, here it is false"},
     compares = {has_reference,
                 "it acts where use_dpo (not dpo.algo=reward) or use_kto is true, or use_grpo "
@@ -271,9 +285,11 @@ static void check_acts(ConfigLoad *load, const Acts *acts) {
 }
 
 void config_check_acts(ConfigLoad *load) {
+    bool is_told = false; /* of the rows of a key, the first that does not hold */
     for (int i = 0; i < MX_COUNT(conditions); i++) {
         const Acts *before = i ? &conditions[i - 1] : NULL;
-        bool is_told = before && before->key == conditions[i].key && !holds(load, before);
+        bool goes_on = before && before->key == conditions[i].key;
+        is_told = goes_on && (is_told || !holds(load, before));
         if (!is_told) check_acts(load, &conditions[i]);
     }
     for (int key = 0; key < MX_KEY_COUNT; key++)

@@ -40,11 +40,6 @@ static void check_evaluation(ConfigLoad *load, const MxConfig *c, const ConfigFi
                     "%s are your own, but training reads the bundled %s; %s names others",
                     mx_key_name(files->eval), *config_text_field(c, files->train),
                     mx_key_name(files->train));
-    if (!eval && files->has_records && c->eval_data_columns.n &&
-        strcmp(c->eval_data_columns.item[0], "text"))
-        config_warn(load, MX_NOWHERE,
-                    "eval_data_columns has no effect: evaluation reads a share of the training "
-                    "data (eval_split)");
 }
 
 static void check_tokenizer(ConfigLoad *load, const MxConfig *c) {
@@ -187,6 +182,20 @@ static void check_responses(ConfigLoad *load, const MxConfig *c) {
                     "not available yet with %s=true, whose records are more than tokens", name);
 }
 
+/* Images are put among texts. */
+static void check_ids(ConfigLoad *load, const MxConfig *c) {
+    const struct {
+        MxKey key;
+        bool tokenizes;
+    } all[] = {{MX_KEY_tokenize_train_data, c->tokenize_train_data},
+               {MX_KEY_tokenize_eval_data, c->tokenize_eval_data}};
+    for (int i = 0; i < MX_COUNT(all); i++)
+        if (GOOD(load, all[i].key, MX_KEY_use_multimodal) && c->use_multimodal && !all[i].tokenizes)
+            config_fail(load, config_culprit(load, all[i].key, MX_KEY_use_multimodal),
+                        "%s=false has no place for images; use_multimodal=true wants texts",
+                        mx_key_name(all[i].key));
+}
+
 /* What the objectives need of the data. */
 static void check_posttrain(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_use_dpo, MX_KEY_use_sft, MX_KEY_dataset_type)) return;
@@ -220,5 +229,6 @@ void config_check_data(ConfigLoad *load, const MxConfig *c) {
     check_data(load, c);
     check_objective(load, c);
     check_posttrain(load, c);
+    check_ids(load, c);
     check_responses(load, c);
 }

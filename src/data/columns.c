@@ -3,6 +3,8 @@
  * MaxText and Alpaca; others can be given in train_data_columns. */
 #include "columns.h"
 
+#include "ids.h"
+
 /* In order of preference. */
 static const struct Form {
     bool is_pair, is_sft, asks; /* where it may be found; text everywhere but in pairs and prompts
@@ -30,10 +32,11 @@ static const char sample_sft[] =
     "{\"role\": \"assistant\", \"content\": \"4\"}]}";
 static const char sample_pair[] =
     "{\"prompt\": \"What is 2 + 2?\\n\", \"chosen\": \"4\", \"rejected\": \"5\"}";
-
+static const char sample_ids[] = "{\"text\": [15496, 995]}";
 static const char sample_prompt[] = "{\"prompt\": \"What is 2 + 2?\\n\", \"answer\": \"4\"}";
 
 static const char *sample(const MxDataConfig *config) {
+    if (config->has_ids) return sample_ids;
     if (config->asks) return sample_prompt;
     return config->pairs ? sample_pair : config->is_sft ? sample_sft : sample_text;
 }
@@ -49,7 +52,9 @@ static bool has_all(const Fields *record, const Columns *columns) {
     return true;
 }
 
+/* Ids are not joined: what stands between two prompts is text. */
 static bool may_be(const MxDataConfig *config, const struct Form *form) {
+    if (config->has_ids && form->columns.joins) return false;
     if (config->asks || form->asks) return config->asks && form->asks;
     if (config->pairs || form->is_pair) return config->pairs && form->is_pair;
     return config->is_sft || !form->is_sft;
@@ -104,10 +109,12 @@ bool columns_choose(const MxDataConfig *config, const Fields *record, MxWhere wh
         if (may_be(config, &forms[i]) && has_all(record, &forms[i].columns))
             *out = forms[i].columns;
     out->n_texts = out->n - out->joins;
+    out->has_ids = config->has_ids;
     for (int i = 0; i < out->n; i++) {
         Field field = {0};
         bool is_there = record->get(record->record, out->name[i], &field);
-        bool may_talk = (config->pairs || config->is_sft) && strcmp(out->name[i], "text");
+        bool may_talk =
+            (config->pairs || config->is_sft) && !config->has_ids && strcmp(out->name[i], "text");
         out->talks = out->talks || (may_talk && is_there && !strcmp(field.kind, "a list"));
     }
     return out->n || no_form(config, record, where, err);
@@ -147,21 +154,40 @@ static Field join(MxArena *arena, const Field part[2]) {
 }
 
 bool columns_lacks(const Columns *columns, const Field *field) {
-    return columns->talks ? !field->json : !field->text;
+    return columns->has_ids ? !ids_are_in(field) : columns->talks ? !field->json : !field->text;
+}
+
+static bool fits(const Columns *columns, const Field *field) {
+    if (columns->has_ids) return ids_are_in(field);
+    return !strcmp(field->kind, columns->talks ? "a list" : "a text");
+}
+
+/* Also texts where ids are wanted, and the other way. */
+static bool refuse(const Columns *columns, const char *name, const Field *field, MxWhere where,
+                   MxError *err) {
+    const char *more = "";
+    if (columns->has_ids && field->text)
+        more = "; tokens are made of texts with tokenize_train_data=true or, for evaluation, "
+               "tokenize_eval_data=true";
+    else if (!columns->has_ids && !columns->talks && ids_are_meant(field))
+        more = "; ids are read with tokenize_train_data=false or, for evaluation, "
+               "tokenize_eval_data=false";
+    return mx_fail(err, MX_EXIT_BAD_INPUT, where, "column \"%s\" holds %s, wanted %s%s", name,
+                   field->kind,
+                   columns->has_ids ? "a list of token ids"
+                   : columns->talks ? "a list of messages, as in the first record"
+                                    : "a text",
+                   more);
 }
 
 bool columns_read(MxArena *arena, const Columns *columns, const Fields *record, MxWhere where,
                   Field out[COLUMNS_MOST], MxError *err) {
-    const char *wanted = columns->talks ? "a list" : "a text";
     for (int i = 0; i < columns->n; i++) {
         Field field = {.kind = "null"};
         out[i] = (Field){.kind = "null"};
         if (!record->get(record->record, columns->name[i], &field)) continue;
         if (!strcmp(field.kind, "null")) continue;
-        if (strcmp(field.kind, wanted))
-            return mx_fail(err, MX_EXIT_BAD_INPUT, where, "column \"%s\" holds %s, wanted %s%s",
-                           columns->name[i], field.kind, wanted,
-                           columns->talks ? " of messages, as in the first record" : "");
+        if (!fits(columns, &field)) return refuse(columns, columns->name[i], &field, where, err);
         out[i] = field;
     }
     if (!columns->joins) return true;

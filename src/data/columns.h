@@ -12,9 +12,10 @@ enum { COLUMNS_MOST = 3 };
 typedef struct Columns {
     int n; /* 0 = not chosen yet */
     const char *name[COLUMNS_MOST];
-    bool joins;  /* the first two make the prompt, a line each; the second may be missing */
-    bool talks;  /* they hold lists of messages */
-    int n_texts; /* that come of them */
+    bool joins;   /* the first two make the prompt, a line each; the second may be missing */
+    bool talks;   /* they hold lists of messages */
+    bool has_ids; /* they hold lists of token ids */
+    int n_texts;  /* that come of them */
 } Columns;
 
 /* columns_choose — those that the config names; if it names none, the first known form that the
@@ -27,8 +28,8 @@ bool columns_choose(const MxDataConfig *config, const Fields *record, MxWhere wh
 bool columns_guess(MxArena *arena, const MxDataConfig *config, const Fields *record, MxWhere where,
                    MxDataGuess *out, MxError *err);
 
-/* columns_read — the texts of one record, or lists of messages, out[columns->n_texts]; a column
- * that is missing or null gives none. Errors: a value is no text, or no list. */
+/* columns_read — the texts of one record, or lists of messages or ids, out[columns->n_texts]; a
+ * column that is missing or null gives none. Errors: a value is no text, or no list. */
 bool columns_read(MxArena *arena, const Columns *columns, const Fields *record, MxWhere where,
                   Field out[COLUMNS_MOST], MxError *err);
 /* columns_lacks — whether a column of a record gave nothing. */

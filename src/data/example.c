@@ -8,6 +8,7 @@ typedef struct Feature {
     const char *name; /* [name_bytes] */
     size_t name_bytes;
     Field field;
+    MxProto whole; /* its list of whole numbers; at NULL = it has none */
 } Feature;
 
 typedef struct Example {
@@ -17,9 +18,9 @@ typedef struct Example {
 } Example;
 
 /* BytesList, FloatList or Int64List. */
-static bool read_list(uint64_t kind, MxProto list, Field *field) {
-    enum { BYTES = 1 };
-    MxProto value = {0};
+static bool read_list(uint64_t kind, MxProto list, Feature *out) {
+    enum { BYTES = 1, INTS = 3 };
+    MxProto value = {0}, all = list;
     size_t n = 0;
     MxProtoField part;
     while (list.at < list.end) {
@@ -29,23 +30,25 @@ static bool read_list(uint64_t kind, MxProto list, Field *field) {
         value = part.bytes;
         n++;
     }
-    *field = (Field){.kind = !n ? "null" : kind != BYTES ? "a list of numbers" : "a list of texts"};
+    const char *name = kind == BYTES ? "a list of texts" : "a list of numbers";
+    *out = (Feature){.field = {.kind = n ? name : "null"}};
+    if (kind == INTS && n) out->whole = all;
     if (kind == BYTES && n == 1)
-        *field = (Field){.kind = "a text",
-                         .text = (const char *)value.at,
-                         .bytes = (size_t)(value.end - value.at)};
+        out->field = (Field){.kind = "a text",
+                             .text = (const char *)value.at,
+                             .bytes = (size_t)(value.end - value.at)};
     return true;
 }
 
 /* Feature: one of three lists, of which the last counts. */
-static bool read_feature(MxProto feature, Field *field) {
+static bool read_feature(MxProto feature, Feature *out) {
     enum { LISTS = 3 };
     MxProtoField part;
-    *field = (Field){.kind = "null"};
+    *out = (Feature){.field = {.kind = "null"}};
     while (feature.at < feature.end) {
         if (!mx_proto_next(&feature, &part)) return false;
         if (part.number > LISTS) continue;
-        if (part.wire != MX_PROTO_BYTES || !read_list(part.number, part.bytes, field)) return false;
+        if (part.wire != MX_PROTO_BYTES || !read_list(part.number, part.bytes, out)) return false;
     }
     return true;
 }
@@ -53,18 +56,22 @@ static bool read_feature(MxProto feature, Field *field) {
 /* An entry of the map: 1 = key, 2 = value. */
 static bool read_entry(Example *example, MxProto entry) {
     MxProtoField part;
-    Feature found = {.name = "", .field = {.kind = "null"}};
+    Feature found = {.field = {.kind = "null"}};
+    const char *name = "";
+    size_t name_bytes = 0;
     while (entry.at < entry.end) {
         if (!mx_proto_next(&entry, &part)) return false;
         if (part.number > 2) continue;
         if (part.wire != MX_PROTO_BYTES) return false;
         if (part.number == 2) {
-            if (!read_feature(part.bytes, &found.field)) return false;
+            if (!read_feature(part.bytes, &found)) return false;
         } else {
-            found.name = (const char *)part.bytes.at;
-            found.name_bytes = (size_t)(part.bytes.end - part.bytes.at);
+            name = (const char *)part.bytes.at;
+            name_bytes = (size_t)(part.bytes.end - part.bytes.at);
         }
     }
+    found.name = name;
+    found.name_bytes = name_bytes;
     if (example->n == example->cap) {
         example->cap = example->cap ? 2 * example->cap : 8;
         example->feature = mx_arena_grow(example->arena, example->feature, example->n, example->cap,
@@ -100,6 +107,30 @@ static Field text_of(MxArena *arena, Field field) {
                                            (uint8_t)field.text[valid], valid)};
 }
 
+/* Whole numbers, packed or each by itself. */
+static bool read_numbers(MxProto list, int64_t *out, size_t *n) {
+    MxProtoField part;
+    uint64_t value;
+    while (list.at < list.end) {
+        if (!mx_proto_next(&list, &part)) return false;
+        if (part.number != 1) continue;
+        if (part.wire == MX_PROTO_VARINT) out[(*n)++] = (int64_t)part.value;
+        while (part.wire == MX_PROTO_BYTES && part.bytes.at < part.bytes.end) {
+            if (!mx_proto_varint(&part.bytes, &value)) return false;
+            out[(*n)++] = (int64_t)value;
+        }
+    }
+    return true;
+}
+
+static Field numbers_of(MxArena *arena, MxProto list) {
+    int64_t *numbers =
+        mx_new_n(arena, int64_t, list.end - list.at); /* each takes a byte at least */
+    Field field = {.kind = "a list of numbers", .numbers = numbers};
+    if (read_numbers(list, numbers, &field.n_numbers)) return field;
+    return (Field){.kind = "a damaged list of numbers"};
+}
+
 /* Of a repeated name the last counts, as in any map of protocol buffers. */
 static bool example_get(const void *record, const char *column, Field *out) {
     const Example *example = record;
@@ -107,7 +138,9 @@ static bool example_get(const void *record, const char *column, Field *out) {
     for (size_t i = example->n; i-- > 0;) {
         const Feature *feature = &example->feature[i];
         if (feature->name_bytes != n || memcmp(feature->name, column, n)) continue;
-        *out = feature->field.text ? text_of(example->arena, feature->field) : feature->field;
+        *out = feature->field.text ? text_of(example->arena, feature->field)
+               : feature->whole.at ? numbers_of(example->arena, feature->whole)
+                                   : feature->field;
         return true;
     }
     return false;

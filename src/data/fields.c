@@ -5,7 +5,10 @@
 static bool json_get(const void *record, const char *column, Field *out) {
     const MxJson *value = mx_json_get(record, column);
     if (!value) return false;
-    *out = (Field){mx_json_kind(value), mx_json_string(value), mx_json_string_bytes(value), value};
+    *out = (Field){.kind = mx_json_kind(value),
+                   .text = mx_json_string(value),
+                   .bytes = mx_json_string_bytes(value),
+                   .json = value};
     return true;
 }
 

@@ -9,7 +9,9 @@ typedef struct Field {
     const char *kind; /* "a text", "null", "a list", …, for messages as mx_json_kind's */
     const char *text; /* [bytes] where it is a text, else NULL */
     size_t bytes;
-    const MxJson *json; /* the value where the record is JSON, else NULL */
+    const MxJson *json;     /* the value where the record is JSON, else NULL */
+    const int64_t *numbers; /* [n_numbers] where it is a list of whole numbers that is no JSON */
+    size_t n_numbers;
 } Field;
 
 typedef struct Fields {

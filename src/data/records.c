@@ -56,18 +56,23 @@ static void fill_row(MxDataset *dataset, int64_t row, int side, RowFill *fill) {
         add_document(dataset, &records->item[packing->document[i]], side, fill);
 }
 
+/* Nobody predicts what an image is, nor what fills up a row of ids. */
+static void leave_mute(const Records *records, RowFill *fill) {
+    int32_t *const *field = fill->row->field;
+    for (int64_t t = 0; records->mute >= 0 && t < fill->n; t++)
+        if (field[MX_INPUTS][t] == records->mute) field[MX_TARGETS_SEGMENTATION][t] = 0;
+}
+
 bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err) {
     (void)err;
     RowFill fill = rows_begin(out, dataset->config.length);
     fill_row(dataset, row, side, &fill);
+    leave_mute(dataset->source, &fill);
     return true;
 }
 
-/* Nobody predicts what an image is. */
 static void end_row(const Records *records, RowFill *fill) {
-    int32_t *const *field = fill->row->field;
-    for (int64_t t = 0; records->seer && t < fill->n; t++)
-        if (field[MX_INPUTS][t] == records->seer->token) field[MX_TARGETS_SEGMENTATION][t] = 0;
+    leave_mute(records, fill);
     rows_end(fill);
 }
 
@@ -95,7 +100,7 @@ bool records_mixed(MxDataset *dataset, int64_t prompt, int64_t answer, const Dat
     RowFill fill = rows_begin(out, dataset->config.length);
     (void)err;
     add_mixed(dataset, &item[prompt], &item[answer], 0, &fill);
-    rows_end(&fill);
+    end_row(dataset->source, &fill);
     return true;
 }
 
@@ -115,7 +120,10 @@ bool records_teach(Records *records, Record *record) {
     for (int side = 0; side < n_sides; side++) {
         RowFill fill = rows_begin(&dataset->spare[side], length);
         add_document(dataset, record, side, &fill);
-        if (n_sides == 1) end_row(records, &fill);
+        if (n_sides == 1)
+            end_row(records, &fill);
+        else
+            leave_mute(records, &fill);
     }
     if (n_sides == 2) {
         data_pair_finish(dataset, dataset->spare);
@@ -281,7 +289,7 @@ static bool check_shares(const Records *records, MxError *err) {
 static void check_config(const MxDataConfig *config) {
     MX_ASSERT(config->pairs != MX_DATA_PAIRS_MAXTEXT || !config->packing);
     MX_ASSERT(!config->images.vision.images ||
-              !(config->packing || config->pairs || config->group));
+              !(config->packing || config->pairs || config->group || config->has_ids));
     MX_ASSERT(!config->group || (config->is_sft && config->completion_only && !config->packing));
     MX_ASSERT((!config->pairs && !config->asks) ||
               (config->max_prompt_length > 0 && config->max_prompt_length < config->length));
@@ -362,8 +370,11 @@ bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     *records =
         (Records){.arena = arena, .dataset = dataset, .is_narrow = config->vocab <= UINT16_MAX + 1};
     dataset->source = records;
-    if (!seer_open(arena, config, &records->seer, err) || !records_cache_open(records, err))
-        return false;
+    if (!seer_open(arena, config, &records->seer, err)) return false;
+    records->mute = records->seer     ? records->seer->token
+                    : config->has_ids ? mx_tokenizer_pad(config->tokenizer)
+                                      : -1;
+    if (!records_cache_open(records, err)) return false;
     if (!read_parts(records, &parts, err)) return false;
     bool has_groups = data_has_groups(config);
     if (!records->n || (has_groups && !records->tally.n_counted))

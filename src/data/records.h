@@ -58,6 +58,7 @@ typedef struct Records {
     Columns columns;
     MxChat *chat; /* for columns that hold conversations, from when it is first needed */
     Seer *seer;   /* NULL = no images */
+    int32_t mute; /* a token that is no target: of images, or, of ids, the padding; -1 = none */
     Record *item; /* [n] */
     int64_t n, cap;
     bool is_narrow;     /* ids are uint16 */

@@ -32,10 +32,10 @@ static void add_settings(const Records *records, MxText *out) {
     const MxChat *chat = records->chat;
     const MxDataConfig *c = &records->dataset->config;
     const MxTokenizer *t = c->tokenizer;
-    mx_text_add(out, "%s %016llx %d %d %d %d %d %d %d %d %d %016llx", mx_tokenizer_type(t),
+    mx_text_add(out, "%s %016llx %d %d %d %d %d %d %d %d %d %d %d %016llx", mx_tokenizer_type(t),
                 (unsigned long long)mx_tokenizer_hash(t), mx_tokenizer_vocab(t),
-                mx_tokenizer_bos(t), mx_tokenizer_eos(t), records->is_narrow, c->pairs, c->is_sft,
-                c->completion_only, c->omits_bos, c->omits_eos,
+                mx_tokenizer_bos(t), mx_tokenizer_eos(t), mx_tokenizer_pad(t), records->is_narrow,
+                c->pairs, c->is_sft, c->completion_only, c->omits_bos, c->omits_eos, c->has_ids,
                 (unsigned long long)(chat ? mx_chat_hash(chat) : 0));
     for (int i = 0; i < c->n_columns; i++) mx_text_add(out, " \"%s\"", c->columns[i]);
 }
@@ -101,6 +101,7 @@ static void take_columns(Records *records, const char **texts) {
     Columns kept = {.joins = flags[0] == 'j', .talks = flags[1] == 't'};
     for (; kept.n < COLUMNS_MOST && **texts; kept.n++) kept.name[kept.n] = take_text(texts);
     kept.n_texts = kept.n - kept.joins;
+    kept.has_ids = records->dataset->config.has_ids;
     if (is_known) return;
     *columns = kept;
     records->found = found;

@@ -2,6 +2,7 @@
  * order truncated to the length of a row and kept as tokens, of 2 bytes if the vocabulary allows
  * it, else of 4. */
 #include "formats.h"
+#include "ids.h"
 #include "records.h"
 
 enum { MOST_BAD = 10 };
@@ -29,33 +30,55 @@ static int count_missing(const Records *records, const Field *text, const Pictur
     return n > 0 ? n : 0;
 }
 
-/* The pieces of a record: bos before the first token, eos behind each answer. The prompt of pairs
- * without one is what both begin with. */
-static bool make_pieces(MxArena *arena, const Records *records, const Field *text, MxWhere where,
-                        Draft *draft, MxError *err) {
-    MxTokens *piece = draft->piece;
-    const MxDataConfig *config = &records->dataset->config;
-    const MxTokenizer *tokenizer = config->tokenizer;
-    int32_t bos = config->omits_bos ? -1 : mx_tokenizer_bos(config->tokenizer);
-    int32_t eos = config->omits_eos ? -1 : mx_tokenizer_eos(config->tokenizer);
-    int n_answers = records_answers(config);
-    bool has_prompt = records->columns.n_texts > n_answers;
-    const int32_t of_prompt[] = {bos, -1}, of_answer[] = {has_prompt ? -1 : bos, eos};
-    int n_missing = count_missing(records, text, &draft->pictures);
-    for (int i = has_prompt ? PROMPT : ANSWER; i < ANSWER + n_answers; i++, text++) {
-        MxRendered told = {.text = (char *)(uintptr_t)text->text, .n = text->bytes};
-        if (records->seer) pictures_tell(arena, records->seer, &draft->pictures, n_missing, &told);
-        n_missing = 0;
-        MxEncoding what = {told.text, told.n, false, where};
-        if (!encode(arena, tokenizer, what, i == PROMPT ? of_prompt : of_answer, &piece[i], err))
-            return false;
-    }
-    if (has_prompt || !config->pairs) return true;
+/* The prompt of pairs without one is what both begin with. */
+static void split_prompt(MxTokens piece[PIECES]) {
     piece[PROMPT] = (MxTokens){piece[ANSWER].ids, talk_prefix(piece[ANSWER], piece[REJECTED])};
     for (int i = ANSWER; i < PIECES; i++) {
         piece[i].ids += piece[PROMPT].n;
         piece[i].n -= piece[PROMPT].n;
     }
+}
+
+/* The pieces of a record of texts: bos before the first token, eos behind each answer. */
+static bool encode_pieces(MxArena *arena, const Records *records, const Field *text, int first,
+                          MxWhere where, Draft *draft, MxError *err) {
+    const MxDataConfig *config = &records->dataset->config;
+    int32_t bos = config->omits_bos ? -1 : mx_tokenizer_bos(config->tokenizer);
+    int32_t eos = config->omits_eos ? -1 : mx_tokenizer_eos(config->tokenizer);
+    const int32_t of_prompt[] = {bos, -1}, of_answer[] = {first == PROMPT ? -1 : bos, eos};
+    int n_missing = count_missing(records, text, &draft->pictures);
+    for (int i = first; i < first + records->columns.n_texts; i++, text++) {
+        MxRendered told = {.text = (char *)(uintptr_t)text->text, .n = text->bytes};
+        if (records->seer) pictures_tell(arena, records->seer, &draft->pictures, n_missing, &told);
+        n_missing = 0;
+        MxEncoding what = {told.text, told.n, false, where};
+        if (!encode(arena, config->tokenizer, what, i == PROMPT ? of_prompt : of_answer,
+                    &draft->piece[i], err))
+            return false;
+    }
+    return true;
+}
+
+/* Those of a record of ids, as they stand. */
+static bool take_pieces(MxArena *arena, const Records *records, const Field *ids, int first,
+                        MxWhere where, Draft *draft, MxError *err) {
+    const Columns *columns = &records->columns;
+    for (int i = 0; i < columns->n_texts; i++) {
+        const IdsFrom from = {columns->name[i], where, records->dataset->config.vocab};
+        if (!ids_read(arena, &ids[i], &from, &draft->piece[first + i], err)) return false;
+    }
+    return true;
+}
+
+static bool make_pieces(MxArena *arena, const Records *records, const Field *column, MxWhere where,
+                        Draft *draft, MxError *err) {
+    const MxDataConfig *config = &records->dataset->config;
+    bool has_prompt = records->columns.n_texts > records_answers(config);
+    int first = has_prompt ? PROMPT : ANSWER;
+    if (!(config->has_ids ? take_pieces : encode_pieces)(arena, records, column, first, where,
+                                                         draft, err))
+        return false;
+    if (!has_prompt && config->pairs) split_prompt(draft->piece);
     return true;
 }
 

@@ -90,6 +90,9 @@ bool mx_data_texts(const MxDataConfig *config, MxDataText *take, void *data, MxE
     if (ok && !kind->reads_text)
         ok = mx_fail(err, MX_EXIT_CONFIG, config->where, "data of kind \"%s\" has no text",
                      kind->name);
+    if (ok && config->has_ids)
+        ok = mx_fail(err, MX_EXIT_CONFIG, config->where,
+                     "the data holds token ids (tokenize_train_data=false), no text");
     ok = ok && kind->parts(&arena, config, &parts, err);
     for (int i = 0; ok && i < parts.n; i++)
         for (int k = 0; ok && k < parts.item[i].n_paths; k++) {

@@ -15,6 +15,8 @@ Suite *talks_suite(void);
 Suite *text_suite(void);
 Suite *formats_suite(void);
 Suite *hdf5_suite(void);
+Suite *golden_rows_suite(void);
+Suite *ids_suite(void);
 Suite *images_suite(void);
 Suite *loader_suite(void);
 Suite *pairs_suite(void);

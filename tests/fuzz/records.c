@@ -1,8 +1,9 @@
 /* records.c — fuzz target for files of records that are not lines: lists in JSON, TFRecord,
  * ArrayRecord, Parquet, Arrow. The first byte of the input
  * chooses what the rest is: a file of any kind, or only what lies inside frames and checksums,
- * which are then put around it: a record of TFRecord, or the data of a chunk of ArrayRecord. Bytes
- * are a dataset whose rows can be made, or errors. */
+ * which are then put around it: a record of TFRecord, or the data of a chunk of ArrayRecord; and
+ * whether its columns hold texts or token ids. Bytes are a dataset whose rows can be made, or
+ * errors. */
 #include "data/highway.h"
 
 #include <mx/data.h>
@@ -134,7 +135,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                            .rows = 1,
                            .length = LENGTH,
                            .vocab = VOCAB,
-                           .n_epochs = 1};
+                           .n_epochs = 1,
+                           .has_ids = data[0] / MX_COUNT(ways) & 1};
     if (mx_data_open(&arena, &config, &dataset, &err))
         check_data(&arena, dataset);
     else
