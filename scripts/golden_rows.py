@@ -23,7 +23,7 @@ from maxtext.input_pipeline import input_pipeline_interface
 from maxtext.input_pipeline.protos import example_pb2
 from maxtext.utils import maxtext_utils
 
-LENGTH, ROWS, MOST_BATCHES = 12, 2, 4
+LENGTH, ROWS = 12, 2
 COMMON = f"""run_name=golden skip_jax_distributed_system=true hardware=cpu enable_checkpointing=false base_emb_dim=16
 base_num_decoder_layers=1 vocab_size=512 tokenizer_type=huggingface per_device_batch_size={ROWS} enable_data_shuffling=false
 max_target_length={LENGTH} max_prefill_predict_length=4 grain_worker_count=0""".split()
@@ -34,6 +34,7 @@ HF, GRAIN = "dataset_type=hf hf_path=json hf_train_files=", "dataset_type=grain 
 CASES = [
     IDS + HF + "ids.jsonl packing=true",
     IDS + HF + "long.jsonl packing=false",
+    IDS + HF + "ids.jsonl packing=false generate_padding_batch_train=true",
     IDS + GRAIN + "ids.tfrecord packing=true",
     IDS + GRAIN + "long.tfrecord packing=false",
     TEXT + GRAIN + "long.tfrecord packing=true",
@@ -75,6 +76,8 @@ def write(folder, name, all_records):
 
 
 def batches(folder, tokenizer, words):
+    """Four, and behind the end of the data two more, which are padding."""
+    most = 9 if "generate_padding" in words else 4
     base = os.path.join(os.path.dirname(pyconfig.__file__), "base.yml")
     words = [w.replace("_files=", "_files=" + folder + "/") for w in words.split()]
     config = pyconfig.initialize([sys.argv[0], base, "tokenizer_path=" + tokenizer] + COMMON + words)
@@ -82,7 +85,7 @@ def batches(folder, tokenizer, words):
     out = []
     for batch in train:
         out.append({k: np.asarray(v).tolist() for k, v in sorted(batch.items())})
-        if len(out) == MOST_BATCHES:
+        if len(out) == most:
             break
     return out
 

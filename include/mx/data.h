@@ -111,8 +111,9 @@ typedef struct MxDataConfig {
     bool shuffle;                 /* a new order every epoch; otherwise in order */
     bool packing; /* text: rows run across documents; hf: documents share rows, or pairs (not
                      MX_DATA_PAIRS_MAXTEXT); synthetic: with max_segments >= 2, not pairs */
-    int64_t max_segments;       /* max_segments_per_seq; <= 0 = no limit */
-    int64_t n_epochs;           /* <= 0 = unlimited */
+    int64_t max_segments; /* max_segments_per_seq; <= 0 = no limit */
+    int64_t n_epochs;     /* <= 0 = unlimited */
+    bool pads; /* all batches behind the last one are padding, without end; not with groups */
     MxDataPairs pairs;          /* not for text */
     int64_t max_prompt_length;  /* hf with pairs or asks: in [1, length); prompts keep their last
                                    tokens, and responses the first length - max_prompt_length */
@@ -227,14 +228,14 @@ bool mx_data_texts(const MxDataConfig *config, MxDataText *take, void *data, MxE
  *           first token of a document is no target, nor, with completion_only, is its prompt.
  *   hdf5    rows as stored: [N, S], or [steps, B, S] read as steps*B rows
  *   synthetic  the same random batch at every step, as MaxText
- * Padding is token 0, position 0, segment 0. With groups row g*rows + r is response g to prompt r.
- * With pairs the first half of the rows are chosen responses, the second half the rejected ones of
- * the same pairs, each after its prompt: segment s of row r and of row rows + r are a pair. Hf puts
- * several into a row with packing, first fit for both sides; hdf5 has as many as are stored.
- * Targets are the inputs shifted by one (the last is 0); a target counts if its segmentation is not
- * 0, which is then that of its response. If only one row of a pair is in the part, only that row is
- * made, unless the mask depends on both (MX_DATA_PAIRS_MAXTEXT, hdf5 without prompts). Errors: a
- * value out of range, with dataset, row and column (hdf5). */
+ * Padding is token 0, position 0, segment 0; a batch of padding is zeros. With groups row g*rows +
+ * r is response g to prompt r. With pairs the first half of the rows are chosen responses, the
+ * second half the rejected ones of the same pairs, each after its prompt: segment s of row r and of
+ * row rows + r are a pair. Hf puts several into a row with packing, first fit for both sides; hdf5
+ * has as many as are stored. Targets are the inputs shifted by one (the last is 0); a target counts
+ * if its segmentation is not 0, which is then that of its response. If only one row of a pair is in
+ * the part, only that row is made, unless the mask depends on both (MX_DATA_PAIRS_MAXTEXT, hdf5
+ * without prompts). Errors: a value out of range, with dataset, row and column (hdf5). */
 MxDataStatus mx_data_batch(MxDataset *dataset, int64_t step, MxBatch *out, MxError *err);
 
 /* mx_data_scores — with groups, the scores of the responses of a step's batch, which must exist:
@@ -254,8 +255,10 @@ const char *mx_data_record(const MxDataset *dataset, int64_t step, int64_t r);
 
 /* mx_data_rows_made — number of rows made since the dataset was opened: the cost of batches. */
 int64_t mx_data_rows_made(const MxDataset *dataset);
-/* mx_data_steps — number of batches; -1 = unlimited. */
+/* mx_data_steps — number of batches; -1 = unlimited. mx_data_batches — of those that are not only
+ * padding (`pads`). */
 int64_t mx_data_steps(const MxDataset *dataset);
+int64_t mx_data_batches(const MxDataset *dataset);
 /* mx_data_epochs_for — number of epochs that give this many batches. */
 int64_t mx_data_epochs_for(const MxDataset *dataset, int64_t steps);
 /* mx_data_end_reason — why there are no more batches: "the data ends after …". */

@@ -177,6 +177,9 @@ static void check_responses(ConfigLoad *load, const MxConfig *c) {
     if (GOOD(load, MX_KEY_packing) && c->packing)
         config_fail(load, config_culprit(load, key, MX_KEY_packing),
                     "%s=true has one response in a row; it wants packing=false", name);
+    if (GOOD(load, MX_KEY_generate_padding_batch_train) && c->generate_padding_batch_train)
+        config_fail(load, MX_KEY_generate_padding_batch_train,
+                    "not available with %s=true, whose batches are responses", name);
     if (GOOD(load, MX_KEY_token_cache) && c->token_cache)
         config_fail(load, MX_KEY_token_cache,
                     "not available yet with %s=true, whose records are more than tokens", name);

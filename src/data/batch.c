@@ -60,3 +60,16 @@ DataRow data_row(const MxBatch *batch, int64_t row) {
     for (int f = 0; f < MX_BATCH_FIELDS; f++) at.field[f] = batch->field[f] + row * batch->length;
     return at;
 }
+
+void data_clear(MxBatch *batch) {
+    const MxBatchPart *part = &batch->part;
+    size_t bytes = (size_t)(batch->rows * batch->length) * sizeof(int32_t);
+    for (int f = 0; f < MX_BATCH_FIELDS; f++) memset(batch->field[f], 0, bytes);
+    for (int k = 0; k < MX_MROPE_KINDS; k++)
+        if (batch->mrope[k]) memset(batch->mrope[k], 0, bytes);
+    if (!batch->pixels) return;
+    memset(batch->image, 0, bytes);
+    memset(batch->pixels, 0, (size_t)(batch->rows * part->pixels) * sizeof *batch->pixels);
+    if (batch->grids)
+        memset(batch->grids, 0, (size_t)(batch->rows * part->grids) * sizeof *batch->grids);
+}

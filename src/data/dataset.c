@@ -1,9 +1,7 @@
 /* dataset.c — datasets by kind, and a batch as rows of the sequence of epochs. Each kind makes its
  * own rows (synthetic.c, corpus.c, records.c, hdf5.c); pair.c decides which tokens of a pair count;
  * the thread that prefetches batches is in loader.c. */
-#include "formats.h"
-
-#include <mx/store.h>
+#include "source.h"
 
 #include <math.h>
 
@@ -78,7 +76,7 @@ void data_make_room(MxArena *arena, MxDataset *dataset) {
 
 void data_say_end(MxArena *arena, MxDataset *dataset) {
     const MxDataConfig *config = &dataset->config;
-    int64_t steps = mx_data_steps(dataset), epochs = config->n_epochs;
+    int64_t steps = mx_data_batches(dataset), epochs = config->n_epochs;
     dataset->end_reason =
         steps < 0 ? "the data has no end"
                   : mx_arena_printf(arena,
@@ -91,6 +89,7 @@ void data_say_end(MxArena *arena, MxDataset *dataset) {
 
 bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, MxError *err) {
     MX_ASSERT(config->rows > 0 && config->length > 0 && config->vocab > 0);
+    MX_ASSERT(!config->pads || !config->group);
     MX_ASSERT(config->length < INT32_MAX && config->vocab <= (int64_t)1 << 31);
     MxDataset *dataset = mx_new(arena, MxDataset);
     dataset->config = *config;
@@ -112,61 +111,13 @@ bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, M
     return true;
 }
 
-/* Each of the files that a config names. */
-static bool check_files(MxArena *arena, const DataKind *kind, const MxDataConfig *config,
-                        MxError *err) {
-    DataParts parts;
-    bool ok = kind->parts(arena, config, &parts, err);
-    for (int i = 0; ok && i < parts.n; i++)
-        for (int k = 0; ok && k < parts.item[i].n_paths; k++) {
-            const char *path = parts.item[i].paths[k];
-            ok = formats_check(path, kind->choice(config, path), err);
-        }
-    return ok;
-}
-
-bool mx_data_find(const MxDataConfig *config, MxError *err) {
-    MxArena arena = {.name = "files"};
-    const DataKind *kind = data_find_kind(config->kind, config->where, err);
-    bool ok = kind && (!kind->parts || check_files(&arena, kind, config, err));
-    mx_arena_release(&arena);
-    return ok;
-}
-
-/* In the child; says nothing, for whoever reads the data will meet the same errors. */
-static MxExit try_data(void *config) {
-    enum { MOST_BATCHES = 32 };
-    MxArena arena = {.name = "try"};
-    MxDataConfig tried = *(const MxDataConfig *)config;
-    MxDataset *dataset;
-    MxError ignored = {0};
-    tried.shuffle = false;
-    tried.n_epochs = 1;
-    if (mx_data_open(&arena, &tried, &dataset, &ignored)) {
-        MxBatch batch = mx_batch_new(&arena, mx_data_batch_rows(&tried), tried.length);
-        int64_t steps = mx_data_steps(dataset), n = steps < MOST_BATCHES ? steps : MOST_BATCHES;
-        for (int64_t i = 0; i < n; i++) /* the first and the last are among them */
-            mx_data_batch(dataset, n == 1 ? 0 : i * (steps - 1) / (n - 1), &batch, &ignored);
-    }
-    mx_error_release(&ignored);
-    mx_arena_release(&arena);
-    return MX_EXIT_OK;
-}
-
-bool mx_data_try(const MxDataConfig *config, MxError *err) {
-    const DataKind *kind = data_find_kind(config->kind, config->where, err);
-    if (!kind || !kind->is_guarded) return kind != NULL;
-    const char *path = config->path ? config->path : "";
-    MxExit code =
-        mx_store_guarded(path, MX_CONFINE_TO_READING, try_data, (void *)(uintptr_t)config, err);
-    if (code && !err->count)
-        mx_fail(err, code, MX_NOWHERE, "%s: could not be read in a child process", path);
-    return !code;
-}
-
 /* ---- what is told */
 
 int64_t mx_data_steps(const MxDataset *dataset) {
+    return dataset->config.pads ? -1 : mx_data_batches(dataset);
+}
+
+int64_t mx_data_batches(const MxDataset *dataset) {
     const MxDataConfig *config = &dataset->config;
     if (config->n_epochs <= 0 || config->n_epochs > INT64_MAX / dataset->n_rows) return -1;
     return config->n_epochs * dataset->n_rows / config->rows;
@@ -348,8 +299,13 @@ static bool make_rows(MxDataset *dataset, int64_t step, MxBatch *out, MxError *e
 MxDataStatus mx_data_batch(MxDataset *dataset, int64_t step, MxBatch *out, MxError *err) {
     check_part(dataset, out);
     MX_ASSERT(step >= 0);
-    int64_t steps = mx_data_steps(dataset);
-    if (steps >= 0 && step >= steps) return MX_DATA_END;
+    int64_t batches = mx_data_batches(dataset);
+    bool is_over = batches >= 0 && step >= batches;
+    if (is_over && !dataset->config.pads) return MX_DATA_END;
+    if (is_over) {
+        data_clear(out);
+        return MX_DATA_OK;
+    }
     bool ok = data_pair_is_joint(dataset) ? make_pairs(dataset, step, out, err)
                                           : make_rows(dataset, step, out, err);
     return ok ? MX_DATA_OK : MX_DATA_ERROR;

@@ -35,7 +35,7 @@ bool mx_data_hold_out(MxArena *arena, MxDataset *dataset, double share, int64_t 
     taken->n_made = 0;
     taken->config.rows = rows;
     taken->config.n_epochs = 1;
-    taken->config.shuffle = false;
+    taken->config.shuffle = taken->config.pads = false;
     taken->warning = NULL;
     taken->description = mx_arena_printf(arena, "%lld %s held out of the %lld of the training data",
                                          (long long)held, dataset->unit, (long long)all);

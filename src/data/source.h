@@ -12,6 +12,8 @@ typedef struct DataRow {
 
 /* data_row — a row of a batch's arrays. */
 DataRow data_row(const MxBatch *batch, int64_t row);
+/* data_clear — makes a batch all padding. */
+void data_clear(MxBatch *batch);
 /* data_part_row — which row of the batch is number `at` of a part's. data_part_from — the first of
  * a part's rows that is `row` of the batch or a later one. */
 int64_t data_part_row(const MxBatchPart *part, int64_t at);

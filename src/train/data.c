@@ -100,6 +100,7 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
         .packing = c->packing,
         .max_segments = c->max_segments_per_seq,
         .n_epochs = is_eval ? 1 : c->num_epoch,
+        .pads = c->generate_padding_batch_train && !is_eval,
         .pairs = pairs_of(c),
         .max_prompt_length =
             mx_config_writes(c) ? c->max_prefill_predict_length : c->dpo_max_prompt_length,
@@ -205,14 +206,19 @@ bool train_try_data(const MxConfig *c, MxComm *comm, TrainWants wants, MxError *
 }
 
 void train_warn_steps(const MxConfig *c, const MxDataset *data) {
-    int64_t batches = mx_data_steps(data), each = mx_config_iterations(c);
+    int64_t batches = mx_data_batches(data), each = mx_config_iterations(c);
     int64_t steps = batches * each;
     if (steps < 0 || steps >= c->steps || c->reuse_example_batch > 0) return;
-    mx_warn(
-        "steps=%lld, but %s; the schedule of the learning rate is %lld steps long. num_epoch=%lld "
-        "gives data for all steps",
-        (long long)c->steps, mx_data_end_reason(data), (long long)c->learning_rate_schedule_steps,
-        (long long)mx_data_epochs_for(data, (c->steps + each - 1) / each));
+    mx_warn("steps=%lld, but %s; %sthe schedule of the learning rate is %lld steps long. "
+            "num_epoch=%lld "
+            "gives data for all steps",
+            (long long)c->steps, mx_data_end_reason(data),
+            c->generate_padding_batch_train
+                ? "the steps after that train on padding, that is, without "
+                  "gradients; "
+                : "",
+            (long long)c->learning_rate_schedule_steps,
+            (long long)mx_data_epochs_for(data, (c->steps + each - 1) / each));
 }
 
 /* ---- the same data as before */

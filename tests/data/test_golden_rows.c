@@ -47,6 +47,10 @@ static void set_packing(MxDataConfig *config, const char *value) {
     config->packing = !strcmp(value, "true");
 }
 
+static void set_pads(MxDataConfig *config, const char *value) {
+    config->pads = !strcmp(value, "true");
+}
+
 static const struct {
     const char *name;
     void (*set)(MxDataConfig *config, const char *value);
@@ -59,6 +63,7 @@ static const struct {
     {"train_data_columns", set_columns},
     {"tokenize_train_data", set_tokenizes},
     {"packing", set_packing},
+    {"generate_padding_batch_train", set_pads},
 };
 
 static void set_word(MxDataConfig *config, char *word) {
