@@ -39,6 +39,8 @@ CASES = [
     IDS + GRAIN + "long.tfrecord packing=false",
     TEXT + GRAIN + "long.tfrecord packing=true",
     TEXT + GRAIN + "long.tfrecord packing=false",
+    TEXT + GRAIN + "long.tfrecord packing=true use_truncation=false",
+    TEXT + GRAIN + "long.tfrecord packing=false use_truncation=false",
 ]
 
 

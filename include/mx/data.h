@@ -127,9 +127,11 @@ typedef struct MxDataConfig {
     const char *answer_column; /* with asks: a column that every record has too; NULL = none */
     bool reads_logprobs;       /* with group: read the log-probabilities with which responses were
                                   generated */
-    bool has_ids;         /* hf, grain, tfds: columns hold lists of token ids, used as they stand */
-    bool is_sft;          /* hf: the first record may have a prompt and a completion, or a
-                             conversation */
+    bool has_ids; /* hf, grain, tfds: columns hold lists of token ids, used as they stand */
+    bool splits;  /* hf, grain, tfds: documents longer than a row become several, instead of losing
+                     what is behind it; neither pairs, groups, is_sft nor images */
+    bool is_sft;  /* hf: the first record may have a prompt and a completion, or a
+                     conversation */
     bool completion_only; /* hf: prompts do not count, and of conversations only the assistant's
                              words do */
     const char *chat_template; /* for conversations: `named` of mx_chat_open … */

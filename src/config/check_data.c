@@ -199,6 +199,24 @@ static void check_ids(ConfigLoad *load, const MxConfig *c) {
                         mx_key_name(all[i].key));
 }
 
+/* Only documents are split: a prompt without its completion teaches nothing. */
+static void check_splits(ConfigLoad *load, const MxConfig *c) {
+    const struct {
+        MxKey key;
+        bool is_meant;
+    } all[] = {{MX_KEY_use_dpo, c->use_dpo},
+               {MX_KEY_use_sft, c->use_sft},
+               {MX_KEY_use_grpo, c->use_grpo},
+               {MX_KEY_use_kto, c->use_kto},
+               {MX_KEY_use_multimodal, c->use_multimodal}};
+    for (int i = 0; i < MX_COUNT(all) && !c->use_truncation; i++)
+        if (GOOD(load, MX_KEY_use_truncation, all[i].key) && all[i].is_meant)
+            config_fail(load, config_culprit(load, MX_KEY_use_truncation, all[i].key),
+                        "use_truncation=false splits documents of pre-training; records of %s=true "
+                        "are not split",
+                        mx_key_name(all[i].key));
+}
+
 /* What the objectives need of the data. */
 static void check_posttrain(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_use_dpo, MX_KEY_use_sft, MX_KEY_dataset_type)) return;
@@ -233,5 +251,6 @@ void config_check_data(ConfigLoad *load, const MxConfig *c) {
     check_objective(load, c);
     check_posttrain(load, c);
     check_ids(load, c);
+    check_splits(load, c);
     check_responses(load, c);
 }

@@ -7,11 +7,7 @@
 #include "cache.h"
 #include "formats.h"
 
-#include <math.h>
 #include <stdlib.h>
-
-/* Numbers of data_shuffle for the order of parts' records; no epoch comes this far. */
-static const int64_t MIXTURE_EPOCHS = INT64_C(1) << 40;
 
 /* ---- rows */
 
@@ -117,6 +113,8 @@ bool records_teach(Records *records, Record *record) {
     int64_t length = dataset->config.length, n_pairs;
     int n_sides = dataset->config.pairs ? 2 : 1;
     if (dataset->config.asks) return record->n[PROMPT] > 0;
+    if (record->n[ANSWER] > length && dataset->config.splits)
+        return records_teach_apart(records, record);
     for (int side = 0; side < n_sides; side++) {
         RowFill fill = rows_begin(&dataset->spare[side], length);
         add_document(dataset, record, side, &fill);
@@ -139,7 +137,8 @@ bool records_teach(Records *records, Record *record) {
 
 static const char *unit_of(const Records *records) {
     const MxDataConfig *config = &records->dataset->config;
-    return config->pairs   ? "pairs"
+    return config->splits  ? "pieces"
+           : config->pairs ? "pairs"
            : config->asks  ? "prompts"
            : config->group ? "responses"
                            : "documents";
@@ -169,6 +168,9 @@ static void describe(Records *records, const DataParts *parts) {
     else if (config->asks)
         mx_text_add(&text, ", %lld cut to their last %lld", (long long)records->tally.n_cut_prompts,
                     (long long)config->max_prompt_length);
+    else if (config->splits)
+        mx_text_add(&text, ", %lld documents split into pieces of at most %lld",
+                    (long long)records->n_split, (long long)config->length);
     else
         mx_text_add(&text, ", %lld cut to %lld", (long long)records->tally.n_cut,
                     (long long)config->length);
@@ -271,6 +273,7 @@ static void pack(Records *records) {
 int64_t records_rows(const MxDataset *dataset, const MxDataConfig *as) {
     MxArena arena = {.name = "rows"};
     const Records *records = dataset->source;
+    if (dataset->config.splits) return 0; /* pieces of another length are not made */
     int64_t n = as->packing ? pack_rows(&arena, records, as).n_rows
                             : records->n / (as->group ? as->group : 1);
     mx_arena_release(&arena);
@@ -291,6 +294,8 @@ static void check_config(const MxDataConfig *config) {
     MX_ASSERT(!config->images.vision.images ||
               !(config->packing || config->pairs || config->group || config->has_ids));
     MX_ASSERT(!config->group || (config->is_sft && config->completion_only && !config->packing));
+    MX_ASSERT(!config->splits ||
+              !(config->pairs || config->group || config->is_sft || config->images.vision.images));
     MX_ASSERT((!config->pairs && !config->asks) ||
               (config->max_prompt_length > 0 && config->max_prompt_length < config->length));
     MX_ASSERT(!config->n_columns ||
@@ -320,45 +325,7 @@ static bool read_parts(Records *records, const DataParts *parts, MxError *err) {
     return !records->n_bad;
 }
 
-/* ---- mixtures */
-
-/* The part whose turn it is: that which is furthest behind its weight when t records were given. */
-static int whose_turn(const Records *records, int64_t t, double sum) {
-    int best = 0;
-    double most = -INFINITY;
-    for (int i = 0; i < records->n_shares; i++) {
-        const Share *share = &records->share[i];
-        double behind = share->part->weight / sum * (double)(t + 1) - (double)share->used;
-        if (behind > most) {
-            most = behind;
-            best = i;
-        }
-    }
-    return best;
-}
-
-/* Puts records of all parts into one order, by weight, until it is the turn of a part that has no
- * more. Of each part they come in the order of reading, or shuffled. */
-static void mix(Records *records) {
-    const MxDataConfig *config = &records->dataset->config;
-    Record *item = mx_new_n(records->arena, Record, records->n ? records->n : 1);
-    double sum = 0;
-    int64_t n = 0;
-    for (int i = 0; i < records->n_shares; i++) sum += records->share[i].part->weight;
-    records->tally.n_tokens = records->tally.n_counted = 0;
-    for (; n < records->n; n++) {
-        int turn = whose_turn(records, n, sum);
-        Share *share = &records->share[turn];
-        if (share->used == share->n) break;
-        int64_t at = share->used++;
-        if (config->shuffle) at = data_shuffle(config->seed, MIXTURE_EPOCHS + turn, share->n, at);
-        item[n] = records->item[share->first + at];
-        for (int i = 0; i < PIECES; i++) records->tally.n_tokens += item[n].n[i];
-        records->tally.n_counted += item[n].n_counted;
-    }
-    records->item = item;
-    records->n = n;
-}
+/* ---- opening */
 
 bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     const MxDataConfig *config = &dataset->config;
@@ -382,8 +349,9 @@ bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     if (has_groups && !scores_check(records, err)) return false;
     if (records->n_shares > 1) {
         if (!check_shares(records, err)) return false;
-        mix(records);
+        records_mix(records);
     }
+    if (config->splits) records_split(records);
     if (config->packing) pack(records);
     dataset->n_rows =
         config->packing ? records->packing.n_rows : records->n / (has_groups ? config->group : 1);

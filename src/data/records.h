@@ -65,6 +65,7 @@ typedef struct Records {
     RowPacking packing; /* with packing; n_rows 0 = a row is a record */
     Tally tally;
     uint64_t settings; /* by which files are remembered; 0 = they are not */
+    int64_t n_split;   /* documents of which several records were made */
     Share *share;      /* [n_shares] of a mixture, else none */
     int n_shares;
     MxWhere group_begins; /* the first record of the present group */
@@ -98,6 +99,15 @@ void records_raise(Tally *tally, int64_t whole, int64_t prompt, int64_t answer);
  * records_teach — whether any token of a record counts; notes how many. */
 int records_answers(const MxDataConfig *config);
 bool records_teach(Records *records, Record *record);
+
+/* records_mix — puts records of all parts into one order, by weight, until it is the turn of a part
+ * that has no more. Of each part they come in the order of reading, or shuffled. */
+void records_mix(Records *records);
+/* records_split — makes a record of every piece of a document that fits into a row and teaches
+ * something. records_teach_apart — whether any piece of a longer document would. Source: MaxText
+ * input_pipeline/grain_tokenizer.py, TokenizeAndChunk @e591f30c. */
+void records_split(Records *records);
+bool records_teach_apart(Records *records, const Record *whole);
 
 /* scores_read — the reward of a record of a group, the last one, and what it was written with.
  * Errors: columns that are missing or hold something else, with what was found; log-probabilities

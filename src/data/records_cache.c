@@ -32,11 +32,11 @@ static void add_settings(const Records *records, MxText *out) {
     const MxChat *chat = records->chat;
     const MxDataConfig *c = &records->dataset->config;
     const MxTokenizer *t = c->tokenizer;
-    mx_text_add(out, "%s %016llx %d %d %d %d %d %d %d %d %d %d %d %016llx", mx_tokenizer_type(t),
+    mx_text_add(out, "%s %016llx %d %d %d %d %d %d %d %d %d %d %d %d %016llx", mx_tokenizer_type(t),
                 (unsigned long long)mx_tokenizer_hash(t), mx_tokenizer_vocab(t),
                 mx_tokenizer_bos(t), mx_tokenizer_eos(t), mx_tokenizer_pad(t), records->is_narrow,
                 c->pairs, c->is_sft, c->completion_only, c->omits_bos, c->omits_eos, c->has_ids,
-                (unsigned long long)(chat ? mx_chat_hash(chat) : 0));
+                c->splits, (unsigned long long)(chat ? mx_chat_hash(chat) : 0));
     for (int i = 0; i < c->n_columns; i++) mx_text_add(out, " \"%s\"", c->columns[i]);
 }
 
@@ -269,6 +269,7 @@ static bool make(Records *records, const char *path, const Kept *kept, MxError *
 /* Whether none of a file's records, which were not cut, would be cut now. */
 static bool fits(const MxDataConfig *c, const KeptHead *head) {
     int64_t prompt = c->max_prompt_length, answer = c->length - prompt;
+    if (c->splits) return true;
     return c->pairs ? head->n_longest_prompt <= prompt && head->n_longest_answer <= answer
                     : head->n_longest <= c->length;
 }

@@ -109,6 +109,7 @@ static void cut_pieces(Records *records, MxTokens piece[PIECES]) {
         records->tally.n_cut_prompts += cut(&piece[PROMPT], config->max_prompt_length, true);
         return;
     }
+    if (config->splits) return;
     if (!config->pairs) {
         bool is_long = cut(&piece[PROMPT], config->length, false);
         is_long |= cut(&piece[ANSWER], config->length - piece[PROMPT].n, false);

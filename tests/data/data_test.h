@@ -21,6 +21,7 @@ Suite *images_suite(void);
 Suite *loader_suite(void);
 Suite *pairs_suite(void);
 Suite *parts_suite(void);
+Suite *pieces_suite(void);
 Suite *records_suite(void);
 Suite *groups_suite(void);
 Suite *rows_suite(void);

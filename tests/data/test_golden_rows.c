@@ -51,6 +51,10 @@ static void set_pads(MxDataConfig *config, const char *value) {
     config->pads = !strcmp(value, "true");
 }
 
+static void set_truncates(MxDataConfig *config, const char *value) {
+    config->splits = !strcmp(value, "false");
+}
+
 static const struct {
     const char *name;
     void (*set)(MxDataConfig *config, const char *value);
@@ -63,6 +67,7 @@ static const struct {
     {"train_data_columns", set_columns},
     {"tokenize_train_data", set_tokenizes},
     {"packing", set_packing},
+    {"use_truncation", set_truncates},
     {"generate_padding_batch_train", set_pads},
 };
 
