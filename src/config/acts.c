@@ -24,6 +24,11 @@ static bool has_stages(const ConfigLoad *load) {
     return c->ici_pipeline_parallelism != 1 || c->dcn_pipeline_parallelism != 1;
 }
 
+static bool has_data_axis(const ConfigLoad *load) {
+    const MxConfig *c = load->config;
+    return config_count_along(c, c->ici_data_parallelism, c->dcn_data_parallelism) > 1;
+}
+
 static bool has_sums(const ConfigLoad *load) {
     return has_devices(load) && load->config->micro_batches > 1;
 }
@@ -119,6 +124,7 @@ static bool has_norms_of_heads(const ConfigLoad *load) {
 static const Test
     several_devices = {has_devices, "it acts on several devices, here is one"},
     micro_batches = {has_sums, "it acts on several devices where a step has several micro-batches"},
+    data_axis = {has_data_axis, "it acts where mesh axis \"data\" is larger than 1"},
     pipeline = {has_stages, "it acts where mesh axis \"stage\" is larger than 1"},
     streams = {has_streams, "it acts where mhc_expansion_rate is above 1"},
     mixed_streams = {has_mixed_streams,
@@ -130,9 +136,10 @@ static const Test
     other_rules = {has_other_rules, "it acts where logical_axis_rules are given"},
     own_share = {has_share, "it acts where there is evaluation, and of training data: "
                             "no files are named for it"},
-    own_eval = {has_own_eval, "evaluation reads a share of the training data (eval_split)"},
-    texts = {has_texts, "the data holds token ids (tokenize_train_data), which are used as they "
-                        "stand"},
+    own_eval = {has_own_eval, "it acts where files are named for evaluation, which here reads a "
+                              "share of the training data (eval_split)"},
+    texts = {has_texts, "it acts where texts become tokens, here the data holds token ids "
+                        "(tokenize_train_data)"},
     pairs = {has_pairs, "it acts where use_dpo is true, here it is false"},
     compares = {has_reference,
                 "it acts where use_dpo (not dpo.algo=reward) or use_kto is true, or use_grpo "

@@ -106,8 +106,7 @@ static void derive_devices(ConfigLoad *load, MxConfig *c) {
     }
 }
 
-/* Ranks along a mesh axis; -1 takes the devices of a slice, or the slices, that are left. */
-static int64_t count_along(const MxConfig *c, int64_t ici, int64_t dcn) {
+int64_t config_count_along(const MxConfig *c, int64_t ici, int64_t dcn) {
     int64_t others = 1;
     if (ici > 0 && dcn > 0) return times(ici, dcn);
     for (int key = MX_KEY_dcn_diloco_parallelism; key <= MX_KEY_ici_autoregressive_parallelism;
@@ -122,8 +121,9 @@ static int64_t count_along(const MxConfig *c, int64_t ici, int64_t dcn) {
 /* A replica has its share of every batch; fragments take turns. Source of their steps: MaxText
  * trainers/diloco/utils/fragmenter.py @e591f30c, get_streaming_schedule. */
 static void derive_replicas(MxConfig *c) {
-    c->diloco_replicas =
-        c->enable_diloco ? count_along(c, c->ici_diloco_parallelism, c->dcn_diloco_parallelism) : 1;
+    c->diloco_replicas = c->enable_diloco ? config_count_along(c, c->ici_diloco_parallelism,
+                                                               c->dcn_diloco_parallelism)
+                                          : 1;
     bool is_streaming = c->enable_diloco && c->enable_streaming_diloco && c->num_diloco_fragments;
     c->diloco_fragments = is_streaming ? c->num_diloco_fragments : 1;
     double steps = rint((double)c->diloco_sync_period / (double)c->diloco_fragments);
@@ -133,7 +133,8 @@ static void derive_replicas(MxConfig *c) {
 }
 
 static void derive_micro_batches(MxConfig *c) {
-    int64_t stages = count_along(c, c->ici_pipeline_parallelism, c->dcn_pipeline_parallelism);
+    int64_t stages =
+        config_count_along(c, c->ici_pipeline_parallelism, c->dcn_pipeline_parallelism);
     int64_t n = c->num_pipeline_microbatches;
     int64_t usual = times(stages, c->pipeline_delay_activation_forwarding ? 2 : 1);
     c->pipeline_stages = stages;

@@ -233,6 +233,9 @@ extern const ConfigFiles config_files[CONFIG_FILE_KINDS];
 const ConfigFiles *config_files_of(const MxConfig *config);
 /* config_eval_named — what names data for evaluation; NULL = nothing does. */
 const char *config_eval_named(const MxConfig *config, const ConfigFiles *files);
+/* config_count_along — ranks along a mesh axis, of its two keys; -1 takes the devices of a slice,
+ * or the slices, that are left. */
+int64_t config_count_along(const MxConfig *config, int64_t ici, int64_t dcn);
 /* config_text_field — the field of a key that is a text. */
 const char **config_text_field(const MxConfig *config, MxKey key);
 /* config_is_bundled — whether files are those that came with the program. */

@@ -260,11 +260,42 @@ START_TEST(shares_beside_files_are_told) {
 }
 END_TEST
 
+/* What several keys decide together. */
+#define OWN "\ndataset_type=hf\nhf_train_files=x"
+static const struct {
+    MxKey key;
+    const char *set;
+    bool acts;
+} together[] = {
+    {MX_KEY_shard_optimizer_over_data,
+     "shard_optimizer_over_data=true\nnum_devices=2\nici_data_parallelism=2", true},
+    {MX_KEY_shard_optimizer_over_data,
+     "shard_optimizer_over_data=true\nnum_devices=2\nici_data_parallelism=-1", true},
+    {MX_KEY_shard_optimizer_over_data,
+     "shard_optimizer_over_data=true\nnum_devices=2\nici_fsdp_parallelism=2", false},
+    {MX_KEY_tokenize_eval_data, "tokenize_eval_data=false\nhf_eval_files=x" OWN, true},
+    {MX_KEY_tokenize_eval_data, "tokenize_eval_data=false" OWN, false},
+    {MX_KEY_eval_data_columns, "eval_data_columns=[x]\nhf_eval_files=x" OWN, true},
+    {MX_KEY_eval_data_columns, "eval_data_columns=[x]" OWN, false},
+    {MX_KEY_add_bos, "add_bos=false" OWN, true},
+    {MX_KEY_add_bos, "add_bos=false\ntokenize_train_data=false" OWN, false},
+    {MX_KEY_add_bos, "add_bos=false\ntokenize_train_data=false\nhf_eval_files=x" OWN, true},
+};
+
+START_TEST(keys_of_several_others_are_told) {
+    Loaded l = load_config("", together[_i].set, NULL);
+    ck_assert_msg(l.ok, "%s: %s", together[_i].set, l.err.text.data);
+    ck_assert_msg(is_told(&l, together[_i].key) != together[_i].acts, "%s", together[_i].set);
+    unload(&l);
+}
+END_TEST
+
 TCase *act_cases(void) {
     TCase *tc = tcase_create("acts");
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, keys_that_cannot_act_are_told);
     tcase_add_test(tc, keys_of_other_optimizers_are_told);
     tcase_add_loop_test(tc, shares_beside_files_are_told, 0, MX_COUNT(shares));
+    tcase_add_loop_test(tc, keys_of_several_others_are_told, 0, MX_COUNT(together));
     return tc;
 }
