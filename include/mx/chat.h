@@ -57,6 +57,9 @@ typedef struct MxChat MxChat;
  * (exit 2); a file is damaged or no template (exit 65). */
 bool mx_chat_open(MxArena *arena, const char *named, const char *dir, MxWhere where, MxChat **out,
                   MxError *err);
+/* mx_chat_open_text — the same of a template's text, which a setting at `where` holds. */
+bool mx_chat_open_text(MxArena *arena, const char *text, const char *dir, MxWhere where,
+                       MxChat **out, MxError *err);
 /* mx_chat_builtin — the name of built-in template i: "chatml", "llama3", "gemma", "mistral"; NULL
  * after the last. All of them mark what the assistant says. */
 const char *mx_chat_builtin(int i);

@@ -135,6 +135,7 @@ typedef struct MxDataConfig {
     bool completion_only; /* hf: prompts do not count, and of conversations only the assistant's
                              words do */
     const char *chat_template; /* for conversations: `named` of mx_chat_open … */
+    const char *chat_text;     /* … or the template's text; NULL = none */
     const char *tokenizer_dir; /* … and `dir`; NULL = none */
     const char *token_cache;   /* folder for tokens, found by the content of files; NULL = none */
     MxDataMemory *memory;      /* what this process has read before; NULL = nothing */

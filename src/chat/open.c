@@ -214,14 +214,29 @@ static bool fail_missing(MxArena *arena, const char *named, const char *dir, MxW
     return false;
 }
 
-bool mx_chat_open(MxArena *arena, const char *named, const char *dir, MxWhere where, MxChat **out,
-                  MxError *err) {
+static MxChat *new_chat(MxArena *arena) {
     MxChat *chat = mx_new(arena, MxChat);
-    bool found = true;
-    if (named && !*named) named = NULL;
-    if (dir && !*dir) dir = NULL;
     chat->tokens = mx_json_object(arena);
     chat->hash = mx_hash_new(arena);
+    return chat;
+}
+
+/* What the tokenizer's folder adds. */
+static bool finish(MxArena *arena, MxChat *chat, const char *dir, MxWhere where, MxError *err) {
+    if (dir && !*dir) dir = NULL;
+    if (dir && !mx_dir_exists(dir)) dir = mx_path_dir(arena, dir);
+    if (dir && !read_folder(arena, chat, dir, err)) return false;
+    if (!chat->usual) return fail_missing(arena, NULL, dir, where, err);
+    const char *tokens = mx_json_dump(arena, chat->tokens, false);
+    mx_hash_add(chat->hash, tokens, strlen(tokens));
+    return true;
+}
+
+bool mx_chat_open(MxArena *arena, const char *named, const char *dir, MxWhere where, MxChat **out,
+                  MxError *err) {
+    MxChat *chat = *out = new_chat(arena);
+    bool found = true;
+    if (named && !*named) named = NULL;
     if (named && !read_builtin(arena, chat, named, &found, err)) return false;
     if (!found) {
         if (mx_dir_exists(named) ? !read_folder(arena, chat, named, err)
@@ -229,13 +244,17 @@ bool mx_chat_open(MxArena *arena, const char *named, const char *dir, MxWhere wh
             return false;
         if (!chat->usual) return fail_missing(arena, named, NULL, where, err);
     }
-    if (dir && !mx_dir_exists(dir)) dir = mx_path_dir(arena, dir);
-    if (dir && !read_folder(arena, chat, dir, err)) return false;
-    if (!chat->usual) return fail_missing(arena, NULL, dir, where, err);
-    const char *tokens = mx_json_dump(arena, chat->tokens, false);
-    mx_hash_add(chat->hash, tokens, strlen(tokens));
-    *out = chat;
-    return true;
+    return finish(arena, chat, dir, where, err);
+}
+
+bool mx_chat_open_text(MxArena *arena, const char *text, const char *dir, MxWhere where,
+                       MxChat **out, MxError *err) {
+    MxChat *chat = *out = new_chat(arena);
+    const char *name = where.line
+                           ? mx_arena_printf(arena, "%s:%d: chat_template", where.file, where.line)
+                           : mx_arena_printf(arena, "%s: chat_template", where.file);
+    return parse(arena, chat, text, strlen(text), name, &chat->usual, err) &&
+           finish(arena, chat, dir, where, err);
 }
 
 bool mx_chat_has_clock(const MxChat *chat) {

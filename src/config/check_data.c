@@ -124,10 +124,19 @@ static void check_hf_path(ConfigLoad *load, const MxConfig *c) {
     }
 }
 
+static void check_template(ConfigLoad *load, const MxConfig *c) {
+    if (GOOD(load, MX_KEY_chat_template, MX_KEY_chat_template_path) && c->chat_template &&
+        c->chat_template_path)
+        config_fail(load, config_culprit(load, MX_KEY_chat_template, MX_KEY_chat_template_path),
+                    "chat_template holds a template, and chat_template_path names one; wants one "
+                    "of them");
+}
+
 /* The columns of records, of the kinds of data that hold them. */
 static void check_records(ConfigLoad *load, const MxConfig *c) {
     if (!strcmp(c->dataset_type, "hf") && GOOD(load, MX_KEY_hf_path) && c->hf_path)
         check_hf_path(load, c);
+    check_template(load, c);
     check_columns(load, c, MX_KEY_train_data_columns);
     if (c->eval_interval > 0) check_columns(load, c, MX_KEY_eval_data_columns);
 }

@@ -217,8 +217,9 @@ static void warn(Records *records) {
                     "%sthe chat template tells the date, so data differs from day to day; "
                     "SOURCE_DATE_EPOCH=SECONDS in the environment keeps it",
                     text.len ? "; " : "");
-    if (records->dataset->config.chat_template && !records->columns.talks)
-        mx_text_add(&text, "%sthe data holds no conversations, so chat_template_path does nothing",
+    const MxDataConfig *config = &records->dataset->config;
+    if ((config->chat_template || config->chat_text) && !records->columns.talks)
+        mx_text_add(&text, "%sthe data holds no conversations, so the chat template does nothing",
                     text.len ? "; " : "");
     if (text.len) records->dataset->warning = text.data;
 }

@@ -5,9 +5,16 @@
 
 bool talk_find(Records *records, MxError *err) {
     const MxDataConfig *config = &records->dataset->config;
-    return records->chat ||
-           mx_chat_open(records->arena, config->chat_template, config->tokenizer_dir,
-                        config->chat_where, &records->chat, err);
+    const char *dir = config->tokenizer_dir;
+    MxChat *chat = NULL;
+    if (records->chat) return true;
+    if (!(config->chat_text ? mx_chat_open_text(records->arena, config->chat_text, dir,
+                                                config->chat_where, &chat, err)
+                            : mx_chat_open(records->arena, config->chat_template, dir,
+                                           config->chat_where, &chat, err)))
+        return false;
+    records->chat = chat;
+    return true;
 }
 
 bool talk_open(Records *records, MxError *err) {

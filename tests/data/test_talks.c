@@ -200,7 +200,23 @@ END_TEST
 START_TEST(template_without_conversations_is_told) {
     MxDataset *dataset = open_data(byte_config("{\"text\": \"ab\"}\n", 8));
     ck_assert_str_eq(mx_data_warning(dataset),
-                     "the data holds no conversations, so chat_template_path does nothing");
+                     "the data holds no conversations, so the chat template does nothing");
+}
+END_TEST
+
+/* The text of a template does what a file with it does; its errors name the setting. */
+START_TEST(template_as_text) {
+    const char *text = "{{ messages[0].content }}{% generation %}{{ messages[1].content }}"
+                       "{% endgeneration %}";
+    const char *lines = "{\"messages\": [" A_USER("ab") ", " A_ANSWER("c") "]}\n";
+    MxDataConfig named = byte_config(lines, 8), said = named;
+    named.chat_template = put("t.jinja", text);
+    said.chat_template = NULL;
+    said.chat_text = text;
+    ck_same_rows(named, said);
+    said.chat_text = "\n{% if %}";
+    said.chat_where = (MxWhere){.file = "a.yml", .line = 7};
+    ck_refused(said, "a.yml:7: chat_template:2: ");
 }
 END_TEST
 
@@ -232,6 +248,7 @@ Suite *talks_suite(void) {
     tcase_add_test(tests, template_gets_tools);
     tcase_add_loop_test(tests, mistakes_are_told, 0, MX_COUNT(bad));
     tcase_add_test(tests, template_without_conversations_is_told);
+    tcase_add_test(tests, template_as_text);
     tcase_add_test(tests, template_is_noted);
     suite_add_tcase(suite, tests);
     return suite;

@@ -96,6 +96,7 @@ static const struct {
     {MX_KEY_tokenizer_type, "sentencepiece"},
     {MX_KEY_tokenizer_path, "{}/tokenizer.json"},
     {MX_KEY_chat_template_path, "chatml"},
+    {MX_KEY_chat_template, "x"},
     {MX_KEY_vision_encoder_block, "gemma3"},
     {MX_KEY_image_size_for_vit, "56"},
     {MX_KEY_deepstack_visual_indexes_for_vit, "[0]"},
