@@ -4,7 +4,7 @@
     JAX_PLATFORMS=cpu golden_rows.py FOLDER TOKENIZER
 
 The real MaxText (src/maxtext of commit e591f30c on PYTHONPATH, with grain, datasets and google-crc32c) reads
-files that are written into FOLDER first: token ids and texts as JSON Lines and TFRecord. Each line of
+files that are written into FOLDER first: token ids and texts as JSON Lines, TFRecord and Parquet. Each line of
 FOLDER/rows.jsonl is a case: the words of its config, and the batches that the iterator gives.
 TOKENIZER is a folder with tokenizer.json.
 """
@@ -17,6 +17,8 @@ import sys
 from absl import flags
 import google_crc32c
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 
 from maxtext.configs import pyconfig
 from maxtext.input_pipeline import input_pipeline_interface
@@ -31,6 +33,7 @@ max_target_length={LENGTH} max_prefill_predict_length=4 grain_worker_count=0""".
 IDS = "train_data_columns=[ids] tokenize_train_data=false "
 TEXT = "train_data_columns=[text] "
 HF, GRAIN = "dataset_type=hf hf_path=json hf_train_files=", "dataset_type=grain grain_file_type=tfrecord grain_train_files="
+PARQUET = "dataset_type=grain grain_file_type=parquet grain_train_files="
 CASES = [
     IDS + HF + "ids.jsonl packing=true",
     IDS + HF + "long.jsonl packing=false",
@@ -39,6 +42,9 @@ CASES = [
     IDS + GRAIN + "long.tfrecord packing=false",
     TEXT + GRAIN + "long.tfrecord packing=true",
     TEXT + GRAIN + "long.tfrecord packing=false",
+    IDS + PARQUET + "ids.parquet packing=true",
+    TEXT + PARQUET + "long.parquet packing=true",
+    TEXT + PARQUET + "long.parquet packing=false use_truncation=false",
     TEXT + GRAIN + "long.tfrecord packing=true use_truncation=false",
     TEXT + GRAIN + "long.tfrecord packing=false use_truncation=false",
 ]
@@ -67,6 +73,7 @@ def masked(data):
 def write(folder, name, all_records):
     with open(os.path.join(folder, name + ".jsonl"), "w") as f:
         f.writelines(json.dumps(r) + "\n" for r in all_records)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(all_records), os.path.join(folder, name + ".parquet"))
     with open(os.path.join(folder, name + ".tfrecord"), "wb") as f:
         for r in all_records:
             e = example_pb2.Example()

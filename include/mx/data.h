@@ -94,8 +94,8 @@ MxDataMemory *mx_data_memory_new(MxArena *arena);
 
 typedef struct MxDataConfig {
     const char *kind;   /* "synthetic", "text", "hf", "grain", "tfds" or "hdf5" */
-    const char *format; /* hf: "json" or "text"; grain: "arrayrecord" or "tfrecord"; NULL = detected
-                           from files */
+    const char *format; /* hf: "json" or "text"; grain: "arrayrecord", "tfrecord" or "parquet"; NULL
+                           = detected from files */
     const char *path; /* text, hf: file, folder (its *.txt or *.jsonl, sorted) or glob, as given, in
                          share/, or in the installed share folder; grain: the same, or a mixture
                          "PATH,WEIGHT;PATH,WEIGHT"; hdf5: FILE.h5[:group] */

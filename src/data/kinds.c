@@ -5,10 +5,6 @@
 #include "parts.h"
 #include "records.h"
 
-static bool is_format(const MxDataConfig *config, const char *name) {
-    return config->format && !strcmp(config->format, name);
-}
-
 /* ---- hf */
 
 /* What is read where nothing is said, then by the format that is said; endings are those of a
@@ -80,11 +76,21 @@ const DataKind data_hf = {
 
 static const RecordFormat *const examples[] = {&format_tfrecord, &format_array_record};
 
+/* By grain_file_type; ArrayRecord where nothing is said. */
+static const struct {
+    const char *name;
+    FormatChoice choice;
+} grain_formats[] = {
+    {"arrayrecord", {"ArrayRecord", &examples[1], 1, false}},
+    {"tfrecord", {"TFRecord", &examples[0], 1, true}},
+    {"parquet", {"Parquet", (const RecordFormat *const[]){&format_parquet}, 1, false}},
+};
+
 static const FormatChoice *grain_choice(const MxDataConfig *config, const char *path) {
-    static const FormatChoice of_tfrecord = {"TFRecord", &examples[0], 1, true};
-    static const FormatChoice of_array_record = {"ArrayRecord", &examples[1], 1, false};
     (void)path;
-    return is_format(config, "tfrecord") ? &of_tfrecord : &of_array_record;
+    for (int i = 0; i < MX_COUNT(grain_formats) && config->format; i++)
+        if (!strcmp(grain_formats[i].name, config->format)) return &grain_formats[i].choice;
+    return &grain_formats[0].choice;
 }
 
 const DataKind data_grain = {
@@ -98,8 +104,8 @@ const DataKind data_grain = {
     .side = records_side,
     .longest = records_longest,
     .rows = records_rows,
-    .doc =
-        "the same in tf.train.Example, in files of ArrayRecord or TFRecord, or a mixture of them",
+    .doc = "the same in tf.train.Example, in files of ArrayRecord or TFRecord, or in rows of "
+           "Parquet; or a mixture of them",
 };
 
 /* ---- tfds */

@@ -31,6 +31,7 @@ static const struct {
     {"grain", "arrayrecord", "texts.array_record", "texts.jsonl"},
     {"grain", "arrayrecord", "texts_grouped.array_record", "texts.jsonl"},
     {"grain", "arrayrecord", "texts_plain.array_record", "texts.jsonl"},
+    {"grain", "parquet", "texts.parquet", "texts.jsonl"},
     {"grain", "arrayrecord", "long.array_record", "long.jsonl.zst"},
 };
 
