@@ -126,13 +126,45 @@ typedef struct MxGridRow {
 } MxGridRow;
 extern const MxGridRow mx_grids[MX_GRID_COUNT];
 
-/* mx_grid_scale — the scale of elements whose largest magnitude is given; 1 below 1e-19. */
-float mx_grid_scale(MxGrid grid, float largest);
+/* mx_grid_scale — the scale with which a magnitude becomes the grid's bound; 1 below
+ * MX_LEAST_SCALE, whose square is the smallest normal number. */
+#define MX_LEAST_SCALE 1.0842021724855044e-19f
+float mx_grid_scale(MxGrid grid, float magnitude);
 /* mx_grid_round — the nearest numbers of the grid, of two as near the even one; NaN stays NaN.
  * Source: qwix _src/core/numerics.py @0.1.8; OCP 8-bit Floating Point Specification (2023). */
 void mx_grid_round(MxGrid grid, const float *x, int64_t n, float *y);
 /* mx_grid_code — that of a number of the grid. */
 unsigned mx_grid_code(MxGrid grid, float y);
+
+/* ---- calibration: which magnitude becomes the bound of a grid (calibrate.c) */
+
+/* What is measured of the elements that share a scale: the largest magnitude, the root of the mean
+ * square, or nothing, because the magnitude is given. */
+typedef enum MxMeasure { MX_ABSMAX, MX_RMS, MX_FIXED, MX_MEASURE_COUNT } MxMeasure;
+
+typedef struct MxCalibration {
+    MxMeasure measure;
+    float by; /* factor of what is measured; of MX_FIXED the magnitude itself */
+} MxCalibration;
+
+/* mx_calibration_parse — of a text "absmax", "absmax,F", "rms,F", "fixed,A" or "fixed,-A,A", with
+ * numbers above 0 and letters of either case; else says in the arena why not. NULL = none wrong.
+ * Source: qwix _src/core/qarray.py, calibrate @0.1.8, which also has ranges that are not
+ * symmetrical, but no gradients for products of what they give. */
+const char *mx_calibration_parse(MxArena *arena, const char *text, MxCalibration *out);
+/* mx_calibration_magnitude — from what was found of n elements: the largest magnitude, or the sum
+ * of squares. */
+float mx_calibration_magnitude(MxCalibration c, float found, int64_t n);
+/* mx_calibration_scale — that of elements of a magnitude; 1 below 1e-19. What is measured is
+ * multiplied by the reciprocal of the bound (mx_grid_scale), what is given is divided, as XLA does
+ * with a constant. */
+float mx_calibration_scale(MxCalibration c, MxGrid grid, float magnitude);
+/* mx_calibration_cuts — whether elements can have a larger magnitude. */
+static inline bool mx_calibration_cuts(MxCalibration c) {
+    return c.measure != MX_ABSMAX || c.by < 1;
+}
+/* mx_calibration_name — "absmax", "rms" or "fixed". */
+const char *mx_calibration_name(MxMeasure measure);
 
 /* ---- quantised arrays (quant.c) */
 

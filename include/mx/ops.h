@@ -226,8 +226,14 @@ MxValue mx_quant_dot(MxTrace *t, MxValue x, MxQuantized w, MxDotKind kind, int n
 
 /* ---- products of rounded operands */
 
-typedef struct MxEncodeAttr {
+/* The grid to which an operand is rounded, and the magnitude that becomes its bound. */
+typedef struct MxCoding {
     MxGrid grid;
+    MxCalibration calibration;
+} MxCoding;
+
+typedef struct MxEncodeAttr {
+    MxCoding coding;
     int n_contract;
     bool leads;    /* the contracted dims are the first ones, otherwise the last */
     MxGroup group; /* the ranks that have parts of the first contracted dim */
@@ -241,22 +247,28 @@ typedef struct MxCoded {
 } MxCoded;
 
 /* mx_encode — x [M.., K..] (leads: [K.., M..]) times `factor` f32 [K..], MX_NONE = 1, is encoded in
- * float32. The scales [M..] are mx_grid_scale of the largest magnitudes over K..; the codes are the
- * numbers of the grid nearest to x / scale. No gradient flows to factor; the gradient of codes is
- * passed on to x. */
+ * float32. The magnitudes [M..] are calibrated over K.. (mx_calibration_magnitude), the scales
+ * [M..] are mx_grid_scale of them; the codes are the numbers of the grid nearest to x / scale, at
+ * most its largest. A third output has the magnitudes. No gradient flows to factor; the gradient of
+ * codes is passed on to x, without those of elements of larger magnitude. */
 MxCoded mx_encode(MxTrace *t, MxValue x, MxValue factor, MxEncodeAttr attr);
+
+/* mx_within — y f32 or bf16 [M.., K..] (leads: [K.., M..]) where the magnitude of x is at most
+ * `most` f32 [M..], else 0. `attr` says which dims are K... Source: qwix _src/core/qarray.py,
+ * clip_gradient_to_calibration @0.1.8. */
+MxValue mx_within(MxTrace *t, MxValue y, MxValue x, MxValue most, MxEncodeAttr attr);
 
 typedef struct MxCodedDotAttr {
     MxDotAttr dot;
     bool rows, columns; /* whether the result's rows, and its columns, have scales */
-    MxGrid back;
+    MxCoding back;
 } MxCodedDotAttr;
 
 /* mx_coded_dot — the product of codes x [M.., K..] w [K.., N..], times the scales of both. Its
  * gradients are products of codes too: the cotangent, times the scales of the other operand, is
- * rounded to the grid `back`, by rows for x and by columns for w. Source: qwix
+ * rounded as `back` says, by rows for x and by columns for w. Source: qwix
  * _src/core/dot_general_qt.py @0.1.8. */
-MxValue mx_coded_dot(MxTrace *t, MxCoded x, MxCoded w, int n_contract, MxGrid back);
+MxValue mx_coded_dot(MxTrace *t, MxCoded x, MxCoded w, int n_contract, MxCoding back);
 
 /* ---- collectives */
 

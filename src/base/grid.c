@@ -18,10 +18,9 @@ const MxGridRow mx_grids[MX_GRID_COUNT] = {
                       .exponent = -14, .width = 8},
 };
 
-float mx_grid_scale(MxGrid grid, float largest) {
-    const float smallest = 1.0842021724855044e-19f; /* its square is the smallest normal number */
-    float scale = largest * (1 / mx_grids[grid].bound);
-    return scale < smallest ? 1 : scale;
+float mx_grid_scale(MxGrid grid, float magnitude) {
+    float scale = magnitude * (1 / mx_grids[grid].bound);
+    return scale < MX_LEAST_SCALE ? 1 : scale;
 }
 
 /* A number much larger than x is added and taken away again: one whose last bit counts as much as

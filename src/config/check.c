@@ -180,6 +180,23 @@ static void check_lora(ConfigLoad *load, const MxConfig *c) {
         check_regex(load, MX_KEY_lora_module_path, c->lora_module_path);
 }
 
+static void check_calibration(ConfigLoad *load, const MxConfig *c) {
+    const struct {
+        MxKey key;
+        const char *value;
+    } methods[] = {
+        {MX_KEY_weight_calibration, c->weight_calibration},
+        {MX_KEY_act_calibration, c->act_calibration},
+        {MX_KEY_bwd_calibration, c->bwd_calibration},
+    };
+    for (int i = 0; i < MX_COUNT(methods); i++) {
+        if (!GOOD(load, methods[i].key)) continue;
+        MxCalibration read;
+        const char *why = mx_calibration_parse(load->arena, methods[i].value, &read);
+        if (why) config_fail(load, methods[i].key, "%s", why);
+    }
+}
+
 /* Products of experts and of adapters have operands of their own. */
 static void check_quantization(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_quantization) || !*c->quantization) return;
@@ -318,6 +335,7 @@ void config_check(ConfigLoad *load) {
     check_rewards(load, c);
     check_kto(load, c);
     check_lora(load, c);
+    check_calibration(load, c);
     check_quantization(load, c);
     check_blocks(load, c);
     config_check_data(load, c);

@@ -76,16 +76,34 @@ MxValue model_fold_adapter(const Pass *p, int leaf) {
     return mx_add(t, delta, mx_cast(t, p->params[leaf], MX_F32));
 }
 
-const Rounding *model_find_rounding(const char *word) {
-    static const Rounding rows[] = {
+static MxCalibration read_calibration(MxArena *arena, const char *text) {
+    MxCalibration out;
+    const char *why = mx_calibration_parse(arena, text, &out);
+    MX_ASSERT(!why); /* the config checks it */
+    return out;
+}
+
+const Rounding *model_read_rounding(MxArena *arena, const MxConfig *config) {
+    static const struct {
+        const char *name;
+        MxGrid forward, back;
+    } rows[] = {
         {"int4", MX_GRID_INT4, MX_GRID_INT4},     {"int8", MX_GRID_INT8, MX_GRID_INT8},
         {"fp4", MX_GRID_E2M1, MX_GRID_E2M1},      {"fp4_e2m1", MX_GRID_E2M1, MX_GRID_E2M1},
         {"fp8", MX_GRID_E4M3, MX_GRID_E4M3},      {"fp8_e4m3", MX_GRID_E4M3, MX_GRID_E4M3},
         {"fp8_e5m2", MX_GRID_E5M2, MX_GRID_E5M2}, {"fp8_full", MX_GRID_E4M3, MX_GRID_E5M2},
     };
-    for (int i = 0; i < MX_COUNT(rows); i++)
-        if (!strcmp(rows[i].name, word)) return &rows[i];
-    return NULL;
+    if (!*config->quantization) return NULL;
+    int i = 0;
+    while (i < MX_COUNT(rows) && strcmp(rows[i].name, config->quantization)) i++;
+    MX_ASSERT(i < MX_COUNT(rows));
+    Rounding *out = mx_new(arena, Rounding);
+    *out = (Rounding){
+        .x = {rows[i].forward, read_calibration(arena, config->act_calibration)},
+        .kernel = {rows[i].forward, read_calibration(arena, config->weight_calibration)},
+        .back = {rows[i].back, read_calibration(arena, config->bwd_calibration)},
+    };
+    return out;
 }
 
 /* What products of kernels read. */
@@ -106,14 +124,14 @@ static bool is_rounded(const Pass *p, int kernel) {
 static Read read_for(const Pass *p, MxValue x, int kernel) {
     Read read = {.x = x};
     if (!is_rounded(p, kernel)) return read;
-    MxEncodeAttr attr = {.grid = p->model->rounding->forward,
+    MxEncodeAttr attr = {.coding = p->model->rounding->x,
                          .n_contract = p->model->params.leaves[kernel].n_contract};
     read.coded = mx_encode(p->t, x, MX_NONE, attr);
     return read;
 }
 
 static MxValue multiply_coded(const Pass *p, MxCoded x, int kernel) {
-    MxEncodeAttr attr = {.grid = p->model->rounding->forward,
+    MxEncodeAttr attr = {.coding = p->model->rounding->kernel,
                          .n_contract = p->model->params.leaves[kernel].n_contract,
                          .leads = true};
     MxCoded w = mx_encode(p->t, model_weight(p, kernel), MX_NONE, attr);

@@ -101,10 +101,9 @@ typedef struct Ahead {
 
 typedef struct Eye Eye;
 
-/* What operands of products with kernels of layers are rounded to: x and kernel, and cotangents. */
+/* How operands of products with kernels of layers are rounded: x, kernel, and cotangents. */
 typedef struct Rounding {
-    const char *name; /* the key's word */
-    MxGrid forward, back;
+    MxCoding x, kernel, back;
 } Rounding;
 
 struct MxModel {
@@ -234,8 +233,8 @@ bool model_add_adapters(MxArena *arena, MxModel *model, MxError *err);
 
 /* ---- products with weights (dense.c) */
 
-/* model_find_rounding — the row of a word of `quantization`, NULL = none. */
-const Rounding *model_find_rounding(const char *word);
+/* model_read_rounding — what the keys of quantisation say, NULL = nothing is rounded. */
+const Rounding *model_read_rounding(MxArena *arena, const MxConfig *config);
 
 /* Kernels that read one x, with their biases, -1 = none. */
 typedef struct Dense {

@@ -63,8 +63,8 @@ bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError
     if (!check_positions(config, err) || !check_takers(config, err)) return false;
     if (!check_streams(config, err)) return false;
     bool known = mx_dtype_parse(config->dtype, &model->dtype);
-    model->rounding = model_find_rounding(config->quantization);
-    MX_ASSERT(known && !model->rounding == !*config->quantization);
+    MX_ASSERT(known);
+    model->rounding = model_read_rounding(arena, config);
     for (int i = 0; i < model->family->n_specs; i++)
         if (!model_read_spec(arena, config, &model->family->specs[i], &model->specs[i], err))
             return false;

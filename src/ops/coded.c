@@ -7,10 +7,12 @@
 
 /* ---- encode */
 
+enum { CODES, SCALES, MAGNITUDES, ENCODED };
+
 MxCoded mx_encode(MxTrace *t, MxValue x, MxValue factor, MxEncodeAttr attr) {
     MxValue codes =
         mx_trace_node(t, &op_encode, (MxValue[]){x, factor}, factor == MX_NONE ? 1 : 2, &attr);
-    return (MxCoded){codes, codes < 0 ? MX_NONE : codes + 1};
+    return (MxCoded){codes, codes < 0 ? MX_NONE : codes + SCALES};
 }
 
 /* n dims of a shape from one on. */
@@ -42,15 +44,21 @@ static bool encode_infer(MxInfer *infer) {
     if (infer->n_in > 1 && !ops_is(infer, 1, MX_F32, -1)) return false;
     if (infer->n_in > 1 && !mx_shape_equal(infer->in[1].shape, contracted))
         return mx_infer_fail(infer, "factor must have the dims that are contracted");
-    infer->n_out = 2;
-    infer->out[0] = infer->in[0];
-    infer->out[1] = (MxType){MX_F32, scales_of(attr, x)};
+    if (!(attr->coding.calibration.by > 0))
+        return mx_infer_fail(infer, "calibration wants a number above 0, not %g",
+                             (double)attr->coding.calibration.by);
+    infer->n_out = ENCODED;
+    infer->out[CODES] = infer->in[0];
+    infer->out[SCALES] = infer->out[MAGNITUDES] = (MxType){MX_F32, scales_of(attr, x)};
     return true;
 }
 
 static void encode_vjp(const MxVjp *v) {
+    const MxEncodeAttr *attr = v->attr;
     for (int i = 0; i < v->n_in; i++) v->dx[i] = MX_NONE;
-    v->dx[0] = v->dy[0];
+    v->dx[0] = v->dy[CODES];
+    if (mx_calibration_cuts(attr->coding.calibration))
+        v->dx[0] = mx_within(v->t, v->dy[CODES], v->in[0], v->out[MAGNITUDES], *attr);
 }
 
 enum { JOINED }; /* the first factor: of the first dim that is contracted */
@@ -59,11 +67,13 @@ static void encode_cut(MxFactors *f) {
     const MxEncodeAttr *attr = f->attr;
     int k = first_contracted(attr, f->in[0].shape), from = first_free(attr);
     f->joined = f->in_dim[0][k] = f->out_dim[0][k] = ops_new_factor(f);
-    f->joins = 1 << 1;
-    f->joined_bytes = (double)mx_shape_count(f->out[1].shape) * sizeof(float);
+    f->joins = 1 << SCALES | 1 << MAGNITUDES;
+    f->joined_bytes = (double)mx_shape_count(f->out[SCALES].shape) * sizeof(float);
     if (f->n_in > 1) f->in_dim[1][0] = JOINED;
-    for (int i = 0; i < f->out[1].shape.rank; i++)
-        f->in_dim[0][from + i] = f->out_dim[0][from + i] = f->out_dim[1][i] = ops_new_factor(f);
+    for (int i = 0; i < f->out[SCALES].shape.rank; i++) {
+        f->in_dim[0][from + i] = f->out_dim[CODES][from + i] = ops_new_factor(f);
+        f->out_dim[SCALES][i] = f->out_dim[MAGNITUDES][i] = f->in_dim[0][from + i];
+    }
 }
 
 static void take_group(const MxShare *share, void *attr) {
@@ -74,7 +84,7 @@ static const MxGroup *exchange_scales(const MxMachine *machine, const MxNode *no
                                       const MxType *in, MxCommCost *cost) {
     const MxEncodeAttr *attr = node->attr;
     (void)machine;
-    if (attr->group.size <= 1) return NULL;
+    if (attr->group.size <= 1 || attr->coding.calibration.measure == MX_FIXED) return NULL;
     int64_t bytes = mx_shape_count(scales_of(attr, in[0].shape)) * (int64_t)sizeof(float);
     *cost = (MxCommCost){.calls = 1, .bytes = (attr->group.size - 1) * bytes};
     return &attr->group;
@@ -82,8 +92,9 @@ static const MxGroup *exchange_scales(const MxMachine *machine, const MxNode *no
 
 static void encode_print(MxText *text, const void *attr) {
     const MxEncodeAttr *a = attr;
-    mx_text_add(text, "%s %s %d", mx_grids[a->grid].name, a->leads ? "first" : "last",
-                a->n_contract);
+    mx_text_add(text, "%s %s %d %s %g", mx_grids[a->coding.grid].name, a->leads ? "first" : "last",
+                a->n_contract, mx_calibration_name(a->coding.calibration.measure),
+                (double)a->coding.calibration.by);
 }
 
 const MxOp op_encode = {
@@ -100,6 +111,51 @@ const MxOp op_encode = {
     .doc = "numbers of a grid, and a scale for all that a product contracts",
 };
 
+/* ---- within */
+
+MxValue mx_within(MxTrace *t, MxValue y, MxValue x, MxValue most, MxEncodeAttr attr) {
+    return mx_trace_node(t, &op_within, (MxValue[]){y, x, most}, 3, &attr);
+}
+
+static bool within_infer(MxInfer *infer) {
+    const MxEncodeAttr *attr = infer->attr;
+    MxShape x = infer->in[1].shape;
+    if (!ops_is_real(infer, 0) || !ops_is_real(infer, 1) || !ops_is(infer, 2, MX_F32, -1))
+        return false;
+    if (!mx_shape_equal(infer->in[0].shape, x))
+        return mx_infer_fail(infer, "both arrays must have one shape");
+    if (attr->n_contract < 1 || attr->n_contract > x.rank)
+        return mx_infer_fail(infer, "cannot contract %d dims", attr->n_contract);
+    if (!mx_shape_equal(infer->in[2].shape, scales_of(attr, x)))
+        return mx_infer_fail(infer, "magnitudes must be one for all that is contracted");
+    infer->out[0] = infer->in[0];
+    return true;
+}
+
+static void within_cut(MxFactors *f) {
+    const MxEncodeAttr *attr = f->attr;
+    int from = first_free(attr);
+    for (int d = 0; d < f->in[0].shape.rank; d++)
+        f->in_dim[0][d] = f->in_dim[1][d] = f->out_dim[0][d] = ops_new_factor(f);
+    for (int i = 0; i < f->in[2].shape.rank; i++) f->in_dim[2][i] = f->out_dim[0][from + i];
+}
+
+static void within_print(MxText *text, const void *attr) {
+    const MxEncodeAttr *a = attr;
+    mx_text_add(text, "%s %d", a->leads ? "first" : "last", a->n_contract);
+}
+
+const MxOp op_within = {
+    .name = "within",
+    .arity = 3,
+    .inplace = 1,
+    .attr_bytes = sizeof(MxEncodeAttr),
+    .infer = within_infer,
+    .partition = within_cut,
+    .print = within_print,
+    .doc = "an array where another's magnitudes are not above a bound, else 0",
+};
+
 /* ---- products */
 
 static MxValue product(MxTrace *t, const MxValue *in, int n_in, MxCodedDotAttr attr) {
@@ -107,7 +163,7 @@ static MxValue product(MxTrace *t, const MxValue *in, int n_in, MxCodedDotAttr a
     return mx_trace_node(t, &op_coded_dot, in, n_in, &attr);
 }
 
-MxValue mx_coded_dot(MxTrace *t, MxCoded x, MxCoded w, int n_contract, MxGrid back) {
+MxValue mx_coded_dot(MxTrace *t, MxCoded x, MxCoded w, int n_contract, MxCoding back) {
     MxCodedDotAttr attr = {
         .dot = {.n_contract = n_contract}, .rows = true, .columns = true, .back = back};
     return product(t, (MxValue[]){x.codes, w.codes, x.scales, w.scales}, 4, attr);
@@ -140,12 +196,13 @@ static void coded_dot_vjp(const MxVjp *v) {
     int n = mx_trace_type(t, w).shape.rank - attr->dot.n_contract;
     for (int i = 0; i < v->n_in; i++) v->dx[i] = MX_NONE;
     if (v->needs[0]) {
-        MxCoded g = mx_encode(t, dy, v->in[3], (MxEncodeAttr){.grid = attr->back, .n_contract = n});
+        MxCoded g =
+            mx_encode(t, dy, v->in[3], (MxEncodeAttr){.coding = attr->back, .n_contract = n});
         MxCodedDotAttr nt = {.dot = {.kind = MX_DOT_NT, .n_contract = n}, .rows = true};
         v->dx[0] = product(t, (MxValue[]){g.codes, w, g.scales}, 3, nt);
     }
     if (v->needs[1]) {
-        MxEncodeAttr columns = {.grid = attr->back, .n_contract = m, .leads = true};
+        MxEncodeAttr columns = {.coding = attr->back, .n_contract = m, .leads = true};
         MxCoded g = mx_encode(t, dy, v->in[2], columns);
         MxCodedDotAttr tn = {.dot = {.kind = MX_DOT_TN, .n_contract = m}, .columns = true};
         v->dx[1] = product(t, (MxValue[]){x, g.codes, g.scales}, 3, tn);

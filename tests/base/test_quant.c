@@ -249,6 +249,47 @@ START_TEST(scales_fill_the_grid) {
 }
 END_TEST
 
+static const struct {
+    const char *text;
+    MxMeasure measure; /* MX_MEASURE_COUNT: refused */
+    double by;
+    const char *why;
+} calibrations[] = {
+    {"absmax", MX_ABSMAX, 1, NULL},
+    {"AbsMax,0.75", MX_ABSMAX, 0.75, NULL},
+    {"rms, 2.5 ", MX_RMS, 2.5, NULL},
+    {"fixed,4e1", MX_FIXED, 40, NULL},
+    {"fixed,-3,3", MX_FIXED, 3, NULL},
+    {"", MX_MEASURE_COUNT, 0, "unrecognized method \"\", wants absmax"},
+    {"absmax ", MX_MEASURE_COUNT, 0, "unrecognized method"},
+    {"minmax,0.9", MX_MEASURE_COUNT, 0, "minmax has a zero point"},
+    {"rms", MX_MEASURE_COUNT, 0, "found \"rms\", wants absmax"},
+    {"absmax,1,2", MX_MEASURE_COUNT, 0, "found \"absmax,1,2\""},
+    {"absmax,", MX_MEASURE_COUNT, 0, "found \"absmax,\""},
+    {"absmax,0x2", MX_MEASURE_COUNT, 0, "found \"absmax,0x2\""},
+    {"absmax,1f", MX_MEASURE_COUNT, 0, "found \"absmax,1f\""},
+    {"fixed,inf", MX_MEASURE_COUNT, 0, "found \"fixed,inf\""},
+    {"fixed,-1,2", MX_MEASURE_COUNT, 0, "a range from -1 to 2 is not symmetrical"},
+    {"fixed,1,-1", MX_MEASURE_COUNT, 0, "wants a number above 0 in float32, found -1"},
+    {"absmax,0", MX_MEASURE_COUNT, 0, "wants a number above 0 in float32, found 0"},
+    {"fixed,1e39", MX_MEASURE_COUNT, 0, "wants a number above 0 in float32"},
+};
+
+START_TEST(calibrations_are_read) {
+    MxCalibration got;
+    const char *why = mx_calibration_parse(&arena, calibrations[_i].text, &got);
+    if (calibrations[_i].why) {
+        ck_assert_msg(why && strstr(why, calibrations[_i].why), "%s: %s", calibrations[_i].text,
+                      why ? why : "taken");
+    } else {
+        ck_assert_msg(!why, "%s: %s", calibrations[_i].text, why);
+        ck_assert_int_eq(got.measure, calibrations[_i].measure);
+        ck_assert_double_eq((double)got.by, calibrations[_i].by);
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
 Suite *quant_suite(void) {
     Suite *suite = suite_create("quant");
     TCase *tcase = add_case(suite, "codes");
@@ -266,5 +307,7 @@ Suite *quant_suite(void) {
     tcase_add_loop_test(tcase, grids_have_their_numbers, 0, MX_COUNT(grids));
     tcase_add_loop_test(tcase, grids_round_to_even, 0, MX_COUNT(grids));
     tcase_add_test(tcase, scales_fill_the_grid);
+    tcase = add_case(suite, "calibrations");
+    tcase_add_loop_test(tcase, calibrations_are_read, 0, MX_COUNT(calibrations));
     return suite;
 }

@@ -30,22 +30,48 @@ static float scaled(const Reference *r, const MxEncodeAttr *attr, Sides s, int64
     return x * (float)r->in[1][attr->leads ? i / s.columns : i % s.columns];
 }
 
+/* Elements of a scale, and what is measured of them. */
+static float magnitude_of(MxCalibration c, double most, double squares, int64_t n) {
+    float measured = c.measure == MX_ABSMAX ? (float)most
+                     : c.measure == MX_RMS  ? sqrtf((float)squares / (float)n)
+                                            : 1;
+    return measured * c.by;
+}
+
 static void ref_encode(const Reference *r) {
     const MxEncodeAttr *attr = r->attr;
+    MxGrid grid = attr->coding.grid;
     Sides s = sides_of(attr, r->in_type[0].shape);
     int64_t n = s.rows * s.columns, n_scales = attr->leads ? s.columns : s.rows;
-    for (int64_t i = 0; i < n_scales; i++) r->out[1][i] = 0;
+    double *scales = r->out[1], *squares = r->out[2];
+    for (int64_t i = 0; i < n_scales; i++) scales[i] = squares[i] = 0;
     for (int64_t i = 0; i < n; i++) {
-        double *most = &r->out[1][attr->leads ? i % s.columns : i / s.columns];
-        *most = fmax(*most, fabs((double)scaled(r, attr, s, i)));
+        int64_t at = attr->leads ? i % s.columns : i / s.columns;
+        double x = (double)scaled(r, attr, s, i);
+        scales[at] = fmax(scales[at], fabs(x));
+        squares[at] += x * x;
     }
     for (int64_t i = 0; i < n_scales; i++) {
-        float scale = (float)r->out[1][i] * (1 / mx_grids[attr->grid].bound);
-        r->out[1][i] = scale < 1e-19f ? 1 : (double)scale;
+        float magnitude =
+            magnitude_of(attr->coding.calibration, scales[i], squares[i], n / n_scales);
+        float bound = mx_grids[grid].bound;
+        bool is_given = attr->coding.calibration.measure == MX_FIXED;
+        float scale = is_given ? magnitude / bound : magnitude * (1 / bound);
+        scales[i] = scale < 1e-19f ? 1 : (double)scale;
+        r->out[2][i] = (double)magnitude;
     }
     for (int64_t i = 0; i < n; i++) {
-        float scale = (float)r->out[1][attr->leads ? i % s.columns : i / s.columns];
-        r->out[0][i] = nearest(attr->grid, scaled(r, attr, s, i) * (1 / scale));
+        float scale = (float)scales[attr->leads ? i % s.columns : i / s.columns];
+        r->out[0][i] = nearest(grid, scaled(r, attr, s, i) * (1 / scale));
+    }
+}
+
+static void ref_within(const Reference *r) {
+    Sides s = sides_of(r->attr, r->in_type[1].shape);
+    bool leads = ((const MxEncodeAttr *)r->attr)->leads;
+    for (int64_t i = 0; i < s.rows * s.columns; i++) {
+        double most = r->in[2][leads ? i % s.columns : i / s.columns];
+        r->out[0][i] = fabs(r->in[1][i]) <= most ? r->in[0][i] : 0;
     }
 }
 
@@ -66,8 +92,10 @@ static void ref_coded_dot(const Reference *r) {
 }
 
 // clang-format off
-#define CODES(g, n, ...) ATTR(MxEncodeAttr, .grid = MX_GRID_##g, .n_contract = n, __VA_ARGS__)
-#define DOT(k, c, ...) ATTR(MxCodedDotAttr, .dot = {.kind = MX_DOT_##k, .n_contract = c}, .back = MX_GRID_INT8, __VA_ARGS__)
+#define CODES(g, n, ...) CALIBRATED(g, ABSMAX, 1, n, __VA_ARGS__)
+#define CALIBRATED(g, m, f, n, ...) ATTR(MxEncodeAttr, .coding = {MX_GRID_##g, {MX_##m, f}}, .n_contract = n, __VA_ARGS__)
+#define DIMS(n, ...) ATTR(MxEncodeAttr, .n_contract = n, __VA_ARGS__)
+#define DOT(k, c, ...) ATTR(MxCodedDotAttr, .dot = {.kind = MX_DOT_##k, .n_contract = c}, .back = {MX_GRID_INT8, {MX_ABSMAX, 1}}, __VA_ARGS__)
 #define BOTH .rows = true, .columns = true
 
 /* Gradients: tests/train/test_quantized.c. */
@@ -81,22 +109,51 @@ const OpTest test_encode = {
         {"rows, e2m1", CODES(E2M1, 1, .leads = false), "x17,41", NULL, CASE_NO_SLOPE},
         {"rows with a factor", CODES(INT8, 1, .leads = false), "x17,41 f41:square", NULL, CASE_NO_SLOPE},
         {"columns with a factor", CODES(INT8, 1, .leads = true), "x41,17 f41:square", NULL, CASE_NO_SLOPE},
-        {"groups of dims", CODES(INT8, 2, .leads = false), "f2,3,4,5 f4,5", "f2,3,4,5 f2,3", CASE_NO_SLOPE},
-        {"groups of dims first", CODES(INT8, 2, .leads = true), "f2,3,4,5 f2,3", "f2,3,4,5 f4,5", CASE_NO_SLOPE},
+        {"groups of dims", CODES(INT8, 2, .leads = false), "f2,3,4,5 f4,5", "f2,3,4,5 f2,3 f2,3", CASE_NO_SLOPE},
+        {"groups of dims first", CODES(INT8, 2, .leads = true), "f2,3,4,5 f2,3", "f2,3,4,5 f4,5 f4,5", CASE_NO_SLOPE},
         {"large rows", CODES(INT8, 1, .leads = false), "x37,3001", NULL, CASE_NO_SLOPE},
         {"large columns", CODES(E4M3, 1, .leads = true), "x37,3001", NULL, CASE_NO_SLOPE},
+        {"rows, a share of the largest", CALIBRATED(INT8, ABSMAX, 0.7f, 1, .leads = false), "x17,41", NULL, CASE_NO_SLOPE},
+        {"columns, a share of the largest", CALIBRATED(E4M3, ABSMAX, 0.7f, 1, .leads = true), "x41,17", NULL, CASE_NO_SLOPE},
+        {"rows by their mean square", CALIBRATED(E4M3, RMS, 2, 1, .leads = false), "x17,41 f41:square", NULL, CASE_NO_SLOPE},
+        {"columns by their mean square", CALIBRATED(INT8, RMS, 3, 1, .leads = true), "x41,17", NULL, CASE_NO_SLOPE},
+        {"rows of a fixed range", CALIBRATED(INT4, FIXED, 1.5f, 1, .leads = false), "x17,41", NULL, CASE_NO_SLOPE},
+        {"columns of a fixed range", CALIBRATED(E5M2, FIXED, 0.5f, 1, .leads = true), "x41,17 f41:square", NULL, CASE_NO_SLOPE},
+        {"large rows by their mean square", CALIBRATED(E4M3, RMS, 2, 1, .leads = false), "x37,3001", NULL, CASE_NO_SLOPE},
+        {"large columns by their mean square", CALIBRATED(E4M3, RMS, 2, 1, .leads = true), "x300,700", NULL, CASE_NO_SLOPE},
+        {"zeros by their mean square", CALIBRATED(INT8, RMS, 2, 1, .leads = false), "f3,8:value0", NULL, CASE_NO_SLOPE},
         {"zeros", CODES(INT8, 1, .leads = false), "f3,8:value0", NULL, CASE_NO_SLOPE},
         {NULL, CODES(INT8, 1, .leads = false), "f8,16,32 f32", NULL, CASE_RANKS | CASE_JOINED | CASE_NO_SLOPE},
-        {NULL, CODES(E4M3, 2, .leads = true), "f16,8,32 f16,8", NULL, CASE_RANKS | CASE_JOINED | CASE_NO_SLOPE}),
+        {NULL, CODES(E4M3, 2, .leads = true), "f16,8,32 f16,8", NULL, CASE_RANKS | CASE_JOINED | CASE_NO_SLOPE},
+        {NULL, CALIBRATED(E4M3, RMS, 2, 1, .leads = false), "f8,16,32", NULL, CASE_RANKS | CASE_JOINED | CASE_NO_SLOPE},
+        {NULL, CALIBRATED(E4M3, FIXED, 2, 2, .leads = true), "f16,8,32", NULL, CASE_RANKS | CASE_NO_SLOPE}),
     WRONG(
         {CODES(INT8, 0, .leads = true), "f3,4", "cannot contract 0 dims"},
         {CODES(INT8, 3, .leads = true), "f3,4", "cannot contract 3 dims"},
+        {CALIBRATED(INT8, FIXED, 0, 1, .leads = true), "f3,4", "calibration wants a number above 0, not 0"},
         {CODES(INT8, 1, .leads = true), "f3,4 f4", "factor must have the dims that are contracted"},
         {CODES(INT8, 1, .leads = true), "f3,4 b3", "input 1 must be float32"},
         {CODES(INT8, 1, .leads = true), "i3,4", "input 0 must be float32 or bfloat16"}),
     .reference = ref_encode,
     .flows = 1 << 0,
     .rounds = true,
+};
+
+const OpTest test_within = {
+    CASES(
+        {"rows", DIMS(1, .leads = false), "x17,41 x17,41 f17:square", NULL, 0},
+        {"columns", DIMS(1, .leads = true), "x41,17 x41,17 f17:square", NULL, 0},
+        {"groups of dims", DIMS(2, .leads = true), "f2,3,4,5 f2,3,4,5 f4,5:square", NULL, 0},
+        {"large", DIMS(1, .leads = false), "x37,3001 x37,3001 f37:square", NULL, 0},
+        {NULL, DIMS(1, .leads = false), "f8,16,32 f8,16,32 f8,16:square", NULL, CASE_RANKS},
+        {NULL, DIMS(2, .leads = true), "f16,8,32 f16,8,32 f32:square", NULL, CASE_RANKS}),
+    WRONG(
+        {DIMS(1, .leads = false), "f3,4 f4,3 f3", "both arrays must have one shape"},
+        {DIMS(0, .leads = false), "f3,4 f3,4 f3", "cannot contract 0 dims"},
+        {DIMS(1, .leads = false), "f3,4 f3,4 f4", "magnitudes must be one for all that is contracted"},
+        {DIMS(1, .leads = false), "f3,4 f3,4 b3", "input 2 must be float32"},
+        {DIMS(1, .leads = false), "i3,4 f3,4 f3", "input 0 must be float32 or bfloat16"}),
+    .reference = ref_within,
 };
 
 const OpTest test_coded_dot = {

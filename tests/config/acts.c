@@ -46,6 +46,9 @@ static const char *another(MxKey key) {
         {MX_KEY_global_rope_proportion, "0.5"},
         {MX_KEY_optimizer_state_dtype, "int8"},
         {MX_KEY_lora_weight_qtype, "nf4"},
+        {MX_KEY_weight_calibration, "rms,3"},
+        {MX_KEY_act_calibration, "fixed,2"},
+        {MX_KEY_bwd_calibration, "absmax,0.5"},
         {MX_KEY_block_diffusion_logit_alignment, "shifted"},
         {MX_KEY_block_diffusion_canvas_policy, "seed_and_mask"},
     };
@@ -145,6 +148,7 @@ static const char *setting(MxArena *arena, int i, bool holds) {
         {MX_KEY_lr_schedule_type, "cosine"},
         {MX_KEY_tokenizer_type, "byte"},
         {MX_KEY_dtype, "bfloat16"},
+        {MX_KEY_quantization, "''"},
         {MX_KEY_lora_weight_qtype, "''"},
         {MX_KEY_training_objective, "causal_lm"},
         {MX_KEY_vision_encoder_block, "''"},

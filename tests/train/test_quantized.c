@@ -42,6 +42,17 @@ static const struct {
 
 /* ---- a product */
 
+/* How x, w and dy are rounded. */
+typedef struct Codings {
+    MxCoding x, w, dy;
+} Codings;
+
+static Codings of_mode(int mode) {
+    const MxCalibration absmax = {MX_ABSMAX, 1};
+    const MxCoding forward = {modes[mode].forward, absmax};
+    return (Codings){forward, forward, {modes[mode].back, absmax}};
+}
+
 /* The product of x and w, and the gradients that dy gives them. */
 typedef struct Dense {
     MxVars vars;
@@ -75,7 +86,7 @@ static void fill(const Dense *d, const char *group) {
     mx_run_entry(d->run, 0);
 }
 
-static void open_dense(Dense *d, const char *group, int mode) {
+static void open_dense(Dense *d, const char *group, Codings codings) {
     *d = (Dense){.vars.arena = &arena};
     MxGraph *graph = mx_graph_new(&arena, "test", &d->vars);
     MxTrace t;
@@ -90,11 +101,11 @@ static void open_dense(Dense *d, const char *group, int mode) {
     d->w = add_var(d, w), d->dw = add_var(d, w);
     d->y = add_var(d, y), d->dy = add_var(d, y);
     MxValue in[] = {mx_variable(&t, d->x), mx_variable(&t, d->w)};
-    MxEncodeAttr attr = {.grid = modes[mode].forward, .n_contract = n};
+    MxEncodeAttr attr = {.coding = codings.x, .n_contract = n};
     MxCoded coded_x = encode(d, &t, 0, in[0], attr);
-    attr.leads = true;
+    attr.leads = true, attr.coding = codings.w;
     MxCoded coded_w = encode(d, &t, 1, in[1], attr);
-    MxValue product = mx_coded_dot(&t, coded_x, coded_w, n, modes[mode].back);
+    MxValue product = mx_coded_dot(&t, coded_x, coded_w, n, codings.dy);
     mx_trace_assign(&t, mx_copy(&t, product), d->y, false);
     MxValue loss = mx_dot(&t, product, mx_variable(&t, d->dy), MX_DOT_NN, y.rank);
     const MxGradTarget targets[] = {{.wrt = in[0], .var = d->dx}, {.wrt = in[1], .var = d->dw}};
@@ -118,7 +129,7 @@ START_TEST(products_are_qwixs) {
     Dense d;
     int mode = _i % MX_COUNT(modes);
     const char *group = shapes[_i / MX_COUNT(modes)];
-    open_dense(&d, group, mode);
+    open_dense(&d, group, of_mode(mode));
     group = in_group(group, mx_arena_printf(&arena, "qwix_%s", modes[mode].word));
     check_near(group, "y", var_values(&arena, d.run, d.y), 1e-5);
     check_near(group, "dx", var_values(&arena, d.run, d.dx), 1e-4);
@@ -152,8 +163,64 @@ START_TEST(operands_are_qwixs) {
     Dense d;
     int mode = _i % MODES_WITH_OPERANDS;
     const char *group = shapes[_i / MODES_WITH_OPERANDS];
-    open_dense(&d, group, mode);
+    open_dense(&d, group, of_mode(mode));
     for (int which = 0; which < 2; which++) check_operand(&d, group, mode, which);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* ---- calibrations */
+
+static const char *text_in(MxH5 *in, const char *group, const char *name) {
+    MxError err = {0};
+    char *text = NULL;
+    bool ok = mx_h5_attr(&arena, in, group, name, &text, &err);
+    ck_assert_msg(ok && text, "%s: no %s", group, name);
+    return text;
+}
+
+static const char *text_of(const char *group, const char *name) {
+    return text_in(file, group, name);
+}
+
+static MxCoding calibrated(MxGrid grid, const char *text) {
+    MxCoding coding = {.grid = grid};
+    const char *why = mx_calibration_parse(&arena, text, &coding.calibration);
+    ck_assert_msg(!why, "%s: %s", text, why);
+    return coding;
+}
+
+enum { PRODUCTS = 18, CALIBRATED_MODELS = 2 };
+
+static const char *product_text(int product, const char *name) {
+    return text_of("products", mx_arena_printf(&arena, "%d_%s", product, name));
+}
+
+static void check_product(const Dense *d, int product, const char *what, int var, double bound) {
+    MxShape shape;
+    const float *want = array(in_group("products", what), &shape);
+    int64_t n = mx_shape_count(shape) / shape.dim[0];
+    double error = golden_error(var_values(&arena, d->run, var), want + product * n, n);
+    ck_assert_msg(error <= bound, "%d: %s is off by %g (bound %g)", product, what, error, bound);
+}
+
+/* The same text gives the same codes and gradients, of which elements that are cut off have none.
+ */
+START_TEST(calibrations_are_qwixs) {
+    if (!open_file("train/calibration.h5")) return;
+    Dense d;
+    int mode = 0;
+    const char *format = product_text(_i, "quantization");
+    while (strcmp(modes[mode].word, format) != 0) mode++;
+    Codings codings = {calibrated(modes[mode].forward, product_text(_i, "act")),
+                       calibrated(modes[mode].forward, product_text(_i, "weight")),
+                       calibrated(modes[mode].back, product_text(_i, "bwd"))};
+    open_dense(&d, "", codings);
+    check_product(&d, _i, "x_codes", d.codes[0], 0);
+    check_product(&d, _i, "w_codes", d.codes[1], 0);
+    check_product(&d, _i, "y", d.y, 1e-6);
+    check_product(&d, _i, "dx", d.dx, 1e-6);
+    check_product(&d, _i, "dw", d.dw, 1e-6);
     mx_arena_release(&arena);
 }
 END_TEST
@@ -207,6 +274,51 @@ START_TEST(models_are_maxtexts) {
     close_array(&logits, golden_logits(program, mx_train_state_tree(s), &batch), want,
                 mx_shape_count(shape));
     if (mx_h5_has_group(file, in_group(group, "grads"))) check_gradients(s, group, name);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* MaxText's model by the keys; parameters and batch are those of a file without quantisation. */
+START_TEST(calibrated_models_are_maxtexts) {
+    static const struct {
+        const char *name, *key;
+    } methods[] = {{"act", "act_quantization_calibration_method"},
+                   {"weight", "weight_quantization_calibration_method"},
+                   {"bwd", "bwd_quantization_calibration_method"}};
+    if (!open_file("train/calibration.h5")) return;
+    MxConfig *config;
+    MxTrainState *s;
+    MxError err = {0};
+    MxH5 *plain = golden_open(&arena, "models/llama2.h5");
+    ck_assert(plain != NULL);
+    const char *group = mx_arena_printf(&arena, "models/%d", _i);
+    const char *name = mx_arena_printf(&arena, "train/calibration.h5:%s", group);
+    const char *words = "quantization=fp8_full";
+    for (int i = 0; i < MX_COUNT(methods); i++)
+        words = mx_arena_printf(&arena, "%s %s=%s", words, methods[i].key,
+                                text_of(group, methods[i].name));
+    bool ok = golden_config(&arena, text_in(plain, "", "config_cli"), words, &config, &err) &&
+              mx_train_state_open(&arena, config, &s, &err);
+    ck_assert_msg(ok, "%s", ok ? "" : err.text.data);
+    mx_train_state_init(s);
+    ok = mx_ckpt_read(plain, "linen", "model/", 1, mx_train_state_tree(s), &err);
+    ck_assert_msg(ok, "%s", ok ? "" : err.text.data);
+    close_nudge(mx_train_state_tree(s));
+    MxBatch batch = golden_batch(&arena, plain, "batch", 0);
+    Close c = figure(name, CLOSE_LOSS, "loss");
+    close_number(&c, mx_train_loss_and_grad(s, &batch).loss,
+                 (double)*array(in_group(group, "loss"), NULL));
+    MxTree got = golden_gradient_tree(&arena, s);
+    int n_compared = 0;
+    for (int i = 0; i < got.n; i++) {
+        const char *path =
+            mx_path_join(&arena, in_group(group, "grads"), got.leaves[i].path + strlen("model/"));
+        if (!mx_h5_has_array(file, path)) continue;
+        n_compared++;
+        c = figure(name, CLOSE_GRADIENT, got.leaves[i].path);
+        close_array(&c, got.leaves[i].data, array(path, NULL), mx_shape_count(got.leaves[i].shape));
+    }
+    ck_assert_int_eq(n_compared, 3);
     mx_arena_release(&arena);
 }
 END_TEST
@@ -283,6 +395,8 @@ Suite *quantized_suite(void) {
     TCase *tcase = tcase_create("goldens");
     tcase_add_loop_test(tcase, products_are_qwixs, 0, MX_COUNT(shapes) * MX_COUNT(modes));
     tcase_add_loop_test(tcase, operands_are_qwixs, 0, MX_COUNT(shapes) * MODES_WITH_OPERANDS);
+    tcase_add_loop_test(tcase, calibrations_are_qwixs, 0, PRODUCTS);
+    tcase_add_loop_test(tcase, calibrated_models_are_maxtexts, 0, CALIBRATED_MODELS);
     tcase_add_loop_test(tcase, models_are_maxtexts, 0, MX_COUNT(modes));
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("runs");

@@ -7,8 +7,10 @@
 
 /* ---- rounding: x as a matrix, whose rows or whose columns share a scale */
 
+enum { CODES, SCALES, MAGNITUDES };
+
 typedef struct Rounding {
-    MxGrid grid;
+    MxCoding coding;
     bool by_columns;
     int64_t rows, columns;
     const void *x;
@@ -18,10 +20,9 @@ typedef struct Rounding {
     MxExchange *exchange;
 } Rounding;
 
-/* What is found first: magnitudes, then scales. */
 typedef struct Work {
     const Rounding *r;
-    float *found; /* one a scale */
+    float *found; /* one a scale: what is measured, then the magnitude, then the scale */
 } Work;
 
 static int64_t product_of(MxShape shape, int from, int to) {
@@ -34,7 +35,7 @@ static Rounding rounding_of(const MxKernelCall *call) {
     const MxEncodeAttr *attr = call->attr;
     MxShape x = call->in_type[0].shape;
     int split = attr->leads ? attr->n_contract : x.rank - attr->n_contract;
-    return (Rounding){.grid = attr->grid,
+    return (Rounding){.coding = attr->coding,
                       .by_columns = attr->leads,
                       .rows = product_of(x, 0, split),
                       .columns = product_of(x, split, x.rank),
@@ -89,6 +90,53 @@ static void largest_of_columns(const void *context, int64_t begin, int64_t end, 
     }
 }
 
+static void squares_of_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    const Work *w = context;
+    float block[CPU_BLOCK];
+    (void)worker;
+    for (int64_t row = begin; row < end; row++) {
+        double sum = 0;
+        for (int64_t at = 0; at < w->r->columns; at += CPU_BLOCK) {
+            int64_t n = cpu_min(CPU_BLOCK, w->r->columns - at);
+            read_block(w->r, row, at, n, block);
+            for (int64_t i = 0; i < n; i++) sum += (double)block[i] * (double)block[i];
+        }
+        w->found[row] = (float)sum;
+    }
+}
+
+static void squares_of_columns(const void *context, int64_t begin, int64_t end, int worker) {
+    const Work *w = context;
+    float block[CPU_BLOCK];
+    (void)worker;
+    for (int64_t at = begin; at < end; at += CPU_BLOCK) {
+        int64_t n = cpu_min(CPU_BLOCK, end - at);
+        double sum[CPU_BLOCK] = {0};
+        for (int64_t row = 0; row < w->r->rows; row++) {
+            read_block(w->r, row, at, n, block);
+            for (int64_t i = 0; i < n; i++) sum[i] += (double)block[i] * (double)block[i];
+        }
+        for (int64_t i = 0; i < n; i++) w->found[at + i] = (float)sum[i];
+    }
+}
+
+static float larger(float a, float b) {
+    return b > a ? b : a;
+}
+
+static float sum_of(float a, float b) {
+    return a + b;
+}
+
+/* How it is measured, in rows and in columns, and how what ranks measured is joined. */
+static const struct {
+    CpuWork *rows, *columns;
+    float (*join)(float a, float b);
+} measures[MX_MEASURE_COUNT] = {
+    [MX_ABSMAX] = {largest_of_rows, largest_of_columns, larger},
+    [MX_RMS] = {squares_of_rows, squares_of_columns, sum_of},
+};
+
 static void code_rows(const void *context, int64_t begin, int64_t end, int worker) {
     const Work *w = context;
     const Rounding *r = w->r;
@@ -100,21 +148,36 @@ static void code_rows(const void *context, int64_t begin, int64_t end, int worke
             read_block(r, row, at, n, block);
             for (int64_t i = 0; i < n; i++)
                 block[i] *= 1 / (r->by_columns ? w->found[at + i] : w->found[row]);
-            mx_grid_round(r->grid, block, n, block);
+            mx_grid_round(r->coding.grid, block, n, block);
             cpu_store(block, n, r->codes, r->dtype, row * r->columns + at);
         }
 }
 
-/* Magnitudes of all ranks, this one's in their place. */
-static void take_largest(const Rounding *r, const MxKernelCall *call, float *all) {
+/* What all ranks measured, this one's in its place. */
+static void join_ranks(const Rounding *r, const MxKernelCall *call, float *all) {
     const MxGroup *group = &((const MxEncodeAttr *)call->attr)->group;
     int64_t n = n_scales(r);
     float *own = all + group->index * n;
     mx_exchange_all_gather(r->exchange, call->op->name, own, all, (size_t)n * sizeof *all);
     mx_exchange_finish(r->exchange);
-    for (int rank = 0; rank < group->size; rank++)
-        for (int64_t i = 0; i < n; i++)
-            own[i] = all[rank * n + i] > own[i] ? all[rank * n + i] : own[i];
+    for (int64_t i = 0; i < n; i++) {
+        float joined = all[i];
+        for (int rank = 1; rank < group->size; rank++)
+            joined = measures[r->coding.calibration.measure].join(joined, all[rank * n + i]);
+        own[i] = joined;
+    }
+}
+
+static void measure(const MxDevice *device, const MxKernelCall *call, const Work *w,
+                    int64_t a_thread) {
+    const Rounding *r = w->r;
+    MxMeasure of = r->coding.calibration.measure;
+    if (!measures[of].rows) return;
+    if (r->by_columns)
+        cpu_for(device, r->columns, CPU_BLOCK, measures[of].columns, w);
+    else
+        cpu_for(device, r->rows, a_thread, measures[of].rows, w);
+    if (r->exchange) join_ranks(r, call, call->scratch);
 }
 
 static size_t encode_scratch(const MxDevice *device, const MxKernelCall *call) {
@@ -130,7 +193,8 @@ static bool encode_prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
     (void)err;
     *r = rounding_of(call);
     call->state = r;
-    if (group->size > 1) r->exchange = mx_comm_exchange(device->config.comm, group);
+    if (group->size > 1 && measures[r->coding.calibration.measure].join)
+        r->exchange = mx_comm_exchange(device->config.comm, group);
     return true;
 }
 
@@ -138,17 +202,19 @@ static void encode_run(const MxDevice *device, const MxKernelCall *call) {
     Rounding r = *(const Rounding *)call->state;
     r.x = call->in[0];
     r.factor = call->n_in > 1 ? call->in[1] : NULL;
-    r.codes = call->out[0];
+    r.codes = call->out[CODES];
     int64_t a_thread = cpu_max(1, CPU_PIECE / cpu_max(1, r.columns));
-    float *all = call->scratch;
-    Work w = {&r, all + ((const MxEncodeAttr *)call->attr)->group.index * n_scales(&r)};
-    if (r.by_columns)
-        cpu_for(device, r.columns, CPU_BLOCK, largest_of_columns, &w);
-    else
-        cpu_for(device, r.rows, a_thread, largest_of_rows, &w);
-    if (r.exchange) take_largest(&r, call, all);
-    for (int64_t i = 0; i < n_scales(&r); i++) w.found[i] = mx_grid_scale(r.grid, w.found[i]);
-    if (call->out[1]) memcpy(call->out[1], w.found, (size_t)n_scales(&r) * sizeof *w.found);
+    const MxGroup *group = &((const MxEncodeAttr *)call->attr)->group;
+    int64_t n = n_scales(&r), measured = (r.by_columns ? r.rows : r.columns);
+    Work w = {&r, (float *)call->scratch + group->index * n};
+    measure(device, call, &w, a_thread);
+    for (int64_t i = 0; i < n; i++)
+        w.found[i] = mx_calibration_magnitude(r.coding.calibration, w.found[i],
+                                              measured * cpu_max(1, group->size));
+    if (call->out[MAGNITUDES]) memcpy(call->out[MAGNITUDES], w.found, (size_t)n * sizeof *w.found);
+    for (int64_t i = 0; i < n; i++)
+        w.found[i] = mx_calibration_scale(r.coding.calibration, r.coding.grid, w.found[i]);
+    if (call->out[SCALES]) memcpy(call->out[SCALES], w.found, (size_t)n * sizeof *w.found);
     if (r.codes) cpu_for(device, r.rows, a_thread, code_rows, &w);
 }
 
@@ -157,6 +223,42 @@ const MxKernel cpu_encode = {
     .prepare = encode_prepare,
     .run = encode_run,
 };
+
+/* ---- within */
+
+typedef struct Within {
+    const MxKernelCall *call;
+    int64_t rows, columns;
+    bool by_columns; /* magnitudes are one a column */
+} Within;
+
+static void keep_within(const void *context, int64_t begin, int64_t end, int worker) {
+    const Within *w = context;
+    const MxKernelCall *call = w->call;
+    const float *most = call->in[2];
+    float space[2][CPU_BLOCK], block[CPU_BLOCK];
+    (void)worker;
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t at = 0; at < w->columns; at += CPU_BLOCK) {
+            int64_t n = cpu_min(CPU_BLOCK, w->columns - at), from = row * w->columns + at;
+            const float *y = cpu_read(call->in[0], call->in_type[0].dtype, from, n, space[0]);
+            const float *x = cpu_read(call->in[1], call->in_type[1].dtype, from, n, space[1]);
+            for (int64_t i = 0; i < n; i++)
+                block[i] = fabsf(x[i]) <= most[w->by_columns ? at + i : row] ? y[i] : 0;
+            cpu_store(block, n, call->out[0], call->out_type[0].dtype, from);
+        }
+}
+
+static void within_run(const MxDevice *device, const MxKernelCall *call) {
+    const MxEncodeAttr *attr = call->attr;
+    MxShape x = call->in_type[1].shape;
+    int split = attr->leads ? attr->n_contract : x.rank - attr->n_contract;
+    Within w = {call, product_of(x, 0, split), product_of(x, split, x.rank), attr->leads};
+    if (!call->out[0]) return;
+    cpu_for(device, w.rows, cpu_max(1, CPU_PIECE / cpu_max(1, w.columns)), keep_within, &w);
+}
+
+const MxKernel cpu_within = {.run = within_run};
 
 /* ---- products */
 

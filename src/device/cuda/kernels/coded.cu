@@ -9,15 +9,16 @@ namespace gpu_coded {
 
 typedef struct Rounding {
     GpuArray x, codes;
-    const float *factor; /* of columns, or where scales are, of rows; NULL = 1 */
-    float *scales;       /* one a row, or a column */
-    float *parts;        /* of columns: [parts][columns] of largest magnitudes */
+    const float *factor;        /* of columns, or where scales are, of rows; NULL = 1 */
+    float *scales, *magnitudes; /* one a row, or a column */
+    void *parts;                /* of columns: [parts][columns] of what is measured */
     int64_t rows, columns, n_parts;
     bool by_columns;
     MxGridRow grid;
+    MxCalibration calibration;
 } Rounding;
 
-static constexpr int64_t PART_ROWS = 128; /* whose largest magnitudes a thread looks for */
+static constexpr int64_t PART_ROWS = 128; /* that a thread measures */
 
 static Rounding rounding_of(const MxKernelCall *call) {
     const MxEncodeAttr *attr = (const MxEncodeAttr *)call->attr;
@@ -25,7 +26,8 @@ static Rounding rounding_of(const MxKernelCall *call) {
     int split = attr->leads ? attr->n_contract : x.rank - attr->n_contract;
     Rounding r = {};
     r.by_columns = attr->leads;
-    r.grid = mx_grids[attr->grid];
+    r.grid = mx_grids[attr->coding.grid];
+    r.calibration = attr->coding.calibration;
     r.rows = r.columns = 1;
     for (int d = 0; d < x.rank; d++) (d < split ? r.rows : r.columns) *= x.dim[d];
     r.n_parts = (r.rows + PART_ROWS - 1) / PART_ROWS;
@@ -37,10 +39,38 @@ __device__ static float factored(const Rounding &r, int64_t row, int64_t column)
     return r.factor ? __fmul_rn(x, r.factor[r.by_columns ? row : column]) : x;
 }
 
-__device__ static float scale_of(const Rounding &r, float largest) {
-    const float smallest = 1.0842021724855044e-19f; /* its square is the smallest normal number */
-    float scale = largest * (1 / r.grid.bound);
-    return scale < smallest ? 1.0f : scale;
+/* What is measured of elements, by one thread and by a block. */
+template <MxMeasure M> struct Measure;
+template <> struct Measure<MX_ABSMAX> {
+    typedef float T;
+    __device__ static T join(T a, T b) { return b > a ? b : a; }
+    __device__ static T add(T a, float x) { return join(a, fabsf(x)); }
+    __device__ static T of_block(T x) { return gpu_block_max(x); }
+    __device__ static float magnitude(T found, int64_t, float by) { return __fmul_rn(found, by); }
+    __device__ static float scale(float most, float bound) { return __fmul_rn(most, 1 / bound); }
+};
+template <> struct Measure<MX_RMS> {
+    typedef double T;
+    __device__ static T join(T a, T b) { return a + b; }
+    __device__ static T add(T a, float x) { return a + (double)x * (double)x; }
+    __device__ static T of_block(T x) { return gpu_block_sum(x); }
+    __device__ static float magnitude(T found, int64_t n, float by) {
+        return __fmul_rn(sqrtf((float)found / (float)n), by);
+    }
+    __device__ static float scale(float most, float bound) { return __fmul_rn(most, 1 / bound); }
+};
+template <> struct Measure<MX_FIXED> {
+    typedef float T;
+    __device__ static T join(T a, T) { return a; }
+    __device__ static T add(T a, float) { return a; }
+    __device__ static T of_block(T x) { return x; }
+    __device__ static float magnitude(T, int64_t, float by) { return by; }
+    __device__ static float scale(float most, float bound) { return most / bound; }
+};
+
+template <MxMeasure M> __device__ static float scale_of(const Rounding &r, float magnitude) {
+    float scale = Measure<M>::scale(magnitude, r.grid.bound);
+    return scale < MX_LEAST_SCALE ? 1.0f : scale;
 }
 
 /* The nearest number of the grid: a number much larger than x is added and taken away again, one
@@ -61,51 +91,55 @@ __device__ static float code_of(const Rounding &r, int64_t row, int64_t column, 
 }
 
 /* A block has a row. */
-__global__ void __launch_bounds__(GPU_BLOCK) code_rows_kernel(Rounding r) {
+template <MxMeasure M> __global__ void __launch_bounds__(GPU_BLOCK) code_rows_kernel(Rounding r) {
+    typedef Measure<M> Of;
     int64_t row = blockIdx.x;
-    float most = 0.0f;
-    for (int64_t i = threadIdx.x; i < r.columns; i += GPU_BLOCK) {
-        float size = fabsf(factored(r, row, i));
-        most = size > most ? size : most;
-    }
-    float scale = scale_of(r, gpu_block_max(most));
+    typename Of::T found = 0;
+    for (int64_t i = threadIdx.x; i < r.columns; i += GPU_BLOCK)
+        found = Of::add(found, factored(r, row, i));
+    float magnitude = Of::magnitude(Of::of_block(found), r.columns, r.calibration.by);
+    float scale = scale_of<M>(r, magnitude);
+    if (r.magnitudes && threadIdx.x == 0) r.magnitudes[row] = magnitude;
     if (r.scales && threadIdx.x == 0) r.scales[row] = scale;
     for (int64_t i = threadIdx.x; i < r.columns && r.codes.data; i += GPU_BLOCK)
         gpu_put(r.codes, row * r.columns + i, code_of(r, row, i, scale));
 }
 
-__global__ void __launch_bounds__(GPU_BLOCK) largest_of_columns_kernel(Rounding r) {
+template <MxMeasure M>
+__global__ void __launch_bounds__(GPU_BLOCK) measure_columns_kernel(Rounding r) {
+    typedef Measure<M> Of;
     int64_t column = (int64_t)blockIdx.x * GPU_BLOCK + threadIdx.x;
     if (column >= r.columns) return;
     for (int64_t part = blockIdx.y; part < r.n_parts; part += gridDim.y) {
-        float most = 0.0f;
+        typename Of::T found = 0;
         int64_t end = gpu_min(r.rows, (part + 1) * PART_ROWS);
-        for (int64_t row = part * PART_ROWS; row < end; row++) {
-            float size = fabsf(factored(r, row, column));
-            most = size > most ? size : most;
-        }
-        r.parts[part * r.columns + column] = most;
+        for (int64_t row = part * PART_ROWS; row < end; row++)
+            found = Of::add(found, factored(r, row, column));
+        ((typename Of::T *)r.parts)[part * r.columns + column] = found;
     }
 }
 
-/* The first of the parts' rows gets the scales. */
+/* The start of the parts gets the scales, each where its own column's first part was. */
+template <MxMeasure M>
 __global__ void __launch_bounds__(GPU_BLOCK) scale_columns_kernel(Rounding r) {
+    typedef Measure<M> Of;
+    typename Of::T found = 0, *parts = (typename Of::T *)r.parts;
     int64_t column = (int64_t)blockIdx.x * GPU_BLOCK + threadIdx.x;
     if (column >= r.columns) return;
-    float most = 0.0f;
-    for (int64_t part = 0; part < r.n_parts; part++) {
-        float x = r.parts[part * r.columns + column];
-        most = x > most ? x : most;
-    }
-    float scale = scale_of(r, most);
-    r.parts[column] = scale;
+    for (int64_t part = 0; part < r.n_parts; part++)
+        found = Of::join(found, parts[part * r.columns + column]);
+    float magnitude = Of::magnitude(found, r.rows, r.calibration.by),
+          scale = scale_of<M>(r, magnitude);
+    parts[column] = scale;
+    if (r.magnitudes) r.magnitudes[column] = magnitude;
     if (r.scales) r.scales[column] = scale;
 }
 
+template <MxMeasure M>
 __global__ void __launch_bounds__(GPU_BLOCK) code_columns_kernel(Rounding r) {
     int64_t column = (int64_t)blockIdx.x * GPU_BLOCK + threadIdx.x;
     if (column >= r.columns) return;
-    float scale = r.parts[column];
+    float scale = (float)((typename Measure<M>::T *)r.parts)[column];
     for (int64_t part = blockIdx.y; part < r.n_parts; part += gridDim.y) {
         int64_t end = gpu_min(r.rows, (part + 1) * PART_ROWS);
         for (int64_t row = part * PART_ROWS; row < end; row++)
@@ -121,21 +155,34 @@ static bool is_joined(const MxKernelCall *call) {
 static size_t encode_scratch(const MxDevice *, const MxKernelCall *call) {
     Rounding r = rounding_of(call);
     if (is_joined(call) || !r.by_columns) return 0;
-    return gpu_padded((size_t)(gpu_max(1, r.n_parts) * r.columns) * sizeof(float));
+    return gpu_padded((size_t)(gpu_max(1, r.n_parts) * r.columns) * sizeof(double));
 }
 
 static bool encode_prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
     return !is_joined(call) || gpu_host_prepare(device, call, err);
 }
 
-static void encode_columns(const MxDevice *device, const Rounding &r) {
+typedef void Coder(const MxDevice *device, const Rounding &r);
+
+template <MxMeasure M> static void code_rows(const MxDevice *device, const Rounding &r) {
+    gpu_launch(device, code_rows_kernel<M>, (unsigned)r.rows, GPU_BLOCK, 0, r);
+}
+
+template <MxMeasure M> static void code_columns(const MxDevice *device, const Rounding &r) {
     constexpr int64_t MOST_BLOCKS = 65535;
     unsigned blocks = gpu_blocks(r.columns);
     dim3 grid(blocks, (unsigned)gpu_min(gpu_max(1, r.n_parts), MOST_BLOCKS));
-    gpu_launch(device, largest_of_columns_kernel, grid, GPU_BLOCK, 0, r);
-    gpu_launch(device, scale_columns_kernel, blocks, GPU_BLOCK, 0, r);
-    if (r.codes.data) gpu_launch(device, code_columns_kernel, grid, GPU_BLOCK, 0, r);
+    gpu_launch(device, measure_columns_kernel<M>, grid, GPU_BLOCK, 0, r);
+    gpu_launch(device, scale_columns_kernel<M>, blocks, GPU_BLOCK, 0, r);
+    if (r.codes.data) gpu_launch(device, code_columns_kernel<M>, grid, GPU_BLOCK, 0, r);
 }
+
+/* In the order of MxMeasure: of rows, and of columns. */
+static Coder *const coders[MX_MEASURE_COUNT][2] = {
+    {code_rows<MX_ABSMAX>, code_columns<MX_ABSMAX>},
+    {code_rows<MX_RMS>, code_columns<MX_RMS>},
+    {code_rows<MX_FIXED>, code_columns<MX_FIXED>},
+};
 
 static void encode_run(const MxDevice *device, const MxKernelCall *call) {
     if (is_joined(call)) {
@@ -147,13 +194,42 @@ static void encode_run(const MxDevice *device, const MxKernelCall *call) {
     r.factor = call->n_in > 1 ? (const float *)call->in[1] : nullptr;
     r.codes = gpu_out(call, 0);
     r.scales = (float *)call->out[1];
-    r.parts = (float *)call->scratch;
-    if (r.by_columns)
-        encode_columns(device, r);
-    else
-        gpu_launch(device, code_rows_kernel, (unsigned)r.rows, GPU_BLOCK, 0, r);
+    r.magnitudes = (float *)call->out[2];
+    r.parts = call->scratch;
+    coders[r.calibration.measure][r.by_columns](device, r);
 }
 GPU_KERNEL(encode, .scratch = encode_scratch, .prepare = encode_prepare, .run = encode_run);
+
+/* ---- within */
+
+typedef struct Within {
+    GpuArray y, x, out;
+    const float *most; /* one a row, or a column */
+    int64_t n, columns;
+    bool by_columns;
+} Within;
+
+__global__ void __launch_bounds__(GPU_BLOCK) within_kernel(Within w) {
+    int64_t i = (int64_t)blockIdx.x * GPU_BLOCK + threadIdx.x;
+    if (i >= w.n) return;
+    float most = w.most[w.by_columns ? i % w.columns : i / w.columns];
+    gpu_put(w.out, i, fabsf(gpu_get(w.x, i)) <= most ? gpu_get(w.y, i) : 0.0f);
+}
+
+static void within_run(const MxDevice *device, const MxKernelCall *call) {
+    const MxEncodeAttr *attr = (const MxEncodeAttr *)call->attr;
+    MxShape x = call->in_type[1].shape;
+    int split = attr->leads ? attr->n_contract : x.rank - attr->n_contract;
+    Within w = {};
+    w.y = gpu_in(call, 0), w.x = gpu_in(call, 1), w.out = gpu_out(call, 0);
+    w.most = (const float *)call->in[2];
+    w.n = mx_shape_count(x);
+    w.columns = 1;
+    for (int d = split; d < x.rank; d++) w.columns *= x.dim[d];
+    w.by_columns = attr->leads;
+    if (w.n && call->out[0]) gpu_launch(device, within_kernel, gpu_blocks(w.n), GPU_BLOCK, 0, w);
+}
+GPU_KERNEL(within, .run = within_run);
 
 /* ---- products */
 
