@@ -1,6 +1,6 @@
 /* policy.c — losses of rewarded responses. Rows of a batch form groups as in rewards.h: row side *
  * groups + g is response `side` to prompt g. The losses differ in a few choices, one table row
- * each. */
+ * each, and so do the ways in which losses of tokens become that of a batch. */
 #include <mx/program.h>
 
 #include "internal.h"
@@ -17,17 +17,38 @@ enum { AT_NUMBERS = MX_POLICY_COUNT, AT_BALANCE = AT_NUMBERS + REWARDS_NUMBERS }
 static const PolicyRow rows_of_policy[] = {
     {.name = "grpo"},
     {.name = "gspo-token", .ratio = MX_RATIO_MEAN},
-    {.name = "dr_grpo", .by_length = true, .baseline = BASELINE_GROUP_MEAN},
-    {.name = "dapo", .by_token = true},
+    {.name = "dr_grpo", .mean = MEAN_BY_LENGTH, .baseline = BASELINE_GROUP_MEAN},
+    {.name = "dapo", .mean = MEAN_OF_TOKENS},
     {.name = "rloo", .ratio = MX_RATIO_SUM, .baseline = BASELINE_OTHERS},
-    {.name = "reinforce_pp", .by_token = true, .baseline = BASELINE_BATCH},
+    {.name = "reinforce_pp", .mean = MEAN_OF_TOKENS, .baseline = BASELINE_BATCH},
 };
 // clang-format on
+
+/* Source: tunix rl/common.py, aggregate_loss @0.1.7. */
+static const struct {
+    const char *name;
+    bool sums;      /* a row counts as the sum of its tokens */
+    bool by_token;  /* divided by tokens of the batch, else by its rows … */
+    bool by_length; /* … or by rows times max_target_length */
+} means[MEAN_COUNT] = {
+    [MEAN_OF_ROWS] = {"sequence-mean-token-mean"},
+    [MEAN_OF_TOKENS] = {"token-mean", .sums = true, .by_token = true},
+    [MEAN_BY_LENGTH] = {"sequence-mean-token-scale", .sums = true, .by_length = true},
+    [MEAN_OF_SUMS] = {"seq-mean-token-sum", .sums = true},
+};
 
 const PolicyRow *policy_row(const MxConfig *config) {
     for (int i = 0; i < MX_COUNT(rows_of_policy); i++)
         if (!strcmp(rows_of_policy[i].name, config->rl_loss_algo)) return &rows_of_policy[i];
     MX_BUG("rl.loss_algo is not in the table");
+}
+
+static PolicyMean mean_of(const MxConfig *config) {
+    if (!*config->rl_loss_agg_mode) return policy_row(config)->mean;
+    int mean = 0;
+    while (mean < MEAN_COUNT && strcmp(means[mean].name, config->rl_loss_agg_mode) != 0) mean++;
+    MX_ASSERT(mean < MEAN_COUNT);
+    return (PolicyMean)mean;
 }
 
 static bool is_meant(const MxConfig *config) {
@@ -43,7 +64,7 @@ static bool has_reference(const MxConfig *config) {
 }
 
 static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
-    if (policy_row(s->config)->by_token)
+    if (means[mean_of(s->config)].by_token)
         weights[0] = mx_count_nonzero(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
     else /* a row is one segment */
         weights[0] = mx_count_segments(t, mx_variable(t, batch[MX_INPUTS_SEGMENTATION]));
@@ -52,7 +73,7 @@ static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weight
 static MxPolicyAttr policy_attr(const MxConfig *c) {
     const PolicyRow *row = policy_row(c);
     return (MxPolicyAttr){.ratio = row->ratio,
-                          .sums = row->by_token || row->by_length,
+                          .sums = means[mean_of(c)].sums,
                           .low = c->grpo_epsilon,
                           .high = c->rl_epsilon_high < 0 ? c->grpo_epsilon : c->rl_epsilon_high,
                           .beta = c->grpo_beta};
@@ -75,7 +96,7 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     if (sum >= 0) mx_trace_assign(t, sum + 1, loss_output(s, POLICY), false);
     mx_trace_assign(t, mx_copy(t, mx_variable(t, own->numbers)), loss_output(s, NUMBERS), false);
     MxValue loss = mx_ratio(t, sum, total[0], LOSS_EPS);
-    if (policy_row(c)->by_length) loss = mx_scale(t, loss, 1 / (double)c->max_target_length);
+    if (means[mean_of(c)].by_length) loss = mx_scale(t, loss, 1 / (double)c->max_target_length);
     return program_add_balance(s, t, batch, balance, BALANCE, loss);
 }
 

@@ -13,12 +13,20 @@ typedef enum Baseline {
     BASELINE_COUNT
 } Baseline;
 
+/* A word of rl.loss_agg_mode: how losses of tokens become that of a batch. */
+typedef enum PolicyMean {
+    MEAN_OF_ROWS,   /* means over tokens of a row, then their mean over rows */
+    MEAN_OF_TOKENS, /* the mean over tokens of the batch */
+    MEAN_BY_LENGTH, /* the sum, divided by rows times max_target_length */
+    MEAN_OF_SUMS,   /* the sum, divided by rows */
+    MEAN_COUNT
+} PolicyMean;
+
 /* A word of rl.loss_algo. */
 typedef struct PolicyRow {
     const char *name;
     MxRatio ratio;
-    bool by_token;  /* divided by tokens of the batch, else by its rows … */
-    bool by_length; /* … or by rows times max_target_length */
+    PolicyMean mean; /* if no key says another */
     Baseline baseline;
 } PolicyRow;
 

@@ -40,6 +40,7 @@ static const char *another(MxKey key) {
         {MX_KEY_grain_file_type, "tfrecord"},
         {MX_KEY_routed_score_func, "sigmoid"},
         {MX_KEY_rl_loss_algo, "rloo"},
+        {MX_KEY_rl_loss_agg_mode, "token-mean"},
         {MX_KEY_rl_reward, "exact"},
         {MX_KEY_vision_encoder_block, "gemma3"},
         {MX_KEY_num_channels_for_vit, "4"},

@@ -130,6 +130,7 @@ static const struct {
     {MX_KEY_dpo_reference, "precomputed"},
     {MX_KEY_dpo_reference_logps, "{}/logps"},
     {MX_KEY_rl_loss_algo, "rloo"},
+    {MX_KEY_rl_loss_agg_mode, "seq-mean-token-sum"},
     {MX_KEY_rl_reward, "length"},
     {MX_KEY_rl_reward_command, "x"},
     {MX_KEY_rl_reward_pattern, "x"},

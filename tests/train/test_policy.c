@@ -173,6 +173,51 @@ START_TEST(accumulation_changes_nothing) {
 }
 END_TEST
 
+/* ---- tunix */
+
+/* All weights are 0, so that every token has the probability 1/300. dr_grpo has a mean of its own,
+ * if no key says another. */
+START_TEST(means_are_tunixs) {
+    static const char *const modes[] = {"token-mean", "sequence-mean-token-mean",
+                                        "sequence-mean-token-scale", "seq-mean-token-sum", ""};
+    enum { MEAN_LENGTH = 8 };
+    if (!open_file("train/loss_agg.h5")) return;
+    MxConfig *config;
+    MxTrainState *s;
+    const char *words = "base_emb_dim=16 base_num_decoder_layers=1 base_num_query_heads=2 "
+                        "base_num_kv_heads=2 head_dim=8 base_mlp_dim=16 vocab_size=300 "
+                        "max_target_length=8 per_device_batch_size=2 use_grpo=true packing=false "
+                        "dataset_type=hf hf_train_files=x rl.grpo_beta=0 "
+                        "rl.recorded_logprobs=true";
+    const char *more =
+        mx_arena_printf(&arena, "rl.loss_algo=dr_grpo rl.loss_agg_mode=%s", modes[_i]);
+    ck_assert_msg(golden_config(&arena, words, more, &config, &err) &&
+                      mx_train_state_open(&arena, config, &s, &err),
+                  "%s", err.text.data);
+    mx_train_state_init(s);
+    MxBatch batch = mx_batch_new(&arena, ROWS, MEAN_LENGTH);
+    const float *mask = array("", "mask", NULL), *given = array("", "rewards", NULL);
+    float rewards[ROWS], logprobs[ROWS * MEAN_LENGTH];
+    MxTree *tree = mx_train_state_tree(s);
+    for (int i = 0; i < tree->n; i++)
+        if (mx_text_has_prefix(tree->leaves[i].path, "model/"))
+            mx_leaf_write(&tree->leaves[i],
+                          mx_new_n(&arena, float, mx_shape_count(tree->leaves[i].shape)));
+    for (int64_t i = 0; i < ROWS * MEAN_LENGTH; i++) {
+        batch.field[MX_INPUTS][i] = batch.field[MX_TARGETS][i] = (int32_t)(i % 32);
+        batch.field[MX_INPUTS_POSITION][i] = (int32_t)(i % MEAN_LENGTH);
+        batch.field[MX_INPUTS_SEGMENTATION][i] = 1;
+        batch.field[MX_TARGETS_SEGMENTATION][i] = (int32_t)mask[i];
+    }
+    memcpy(rewards, given, sizeof rewards);
+    memcpy(logprobs, array("", "logprobs", NULL), sizeof logprobs);
+    mx_train_give_rewards(s, &batch, rewards, logprobs);
+    const char *name = *modes[_i] ? modes[_i] : "sequence-mean-token-scale";
+    check_figure(CLOSE_LOSS, name, mx_train_loss_and_grad(s, &batch).loss,
+                 (double)*array("loss", name, NULL));
+}
+END_TEST
+
 /* ---- TRL */
 
 /* How TRL's losses are put together: what a row counts as, and what all are divided by. */
@@ -287,6 +332,7 @@ Suite *policy_suite(void) {
     tcase_add_checked_fixture(tcase, NULL, close_all);
     tcase_add_loop_test(tcase, maxtext_loss_and_gradient, 0, MX_COUNT(cases));
     tcase_add_loop_test(tcase, accumulation_changes_nothing, 0, 5);
+    tcase_add_loop_test(tcase, means_are_tunixs, 0, 5);
     tcase_add_test(tcase, trl_losses);
     suite_add_tcase(suite, tcase);
     return suite;
