@@ -125,7 +125,11 @@ static void check_reward(ConfigLoad *load, const MxConfig *c) {
         MxKey key;
         const char *needs;
     } needs[] = {{"command", MX_KEY_rl_reward_command, c->rl_reward_command},
-                 {"regex", MX_KEY_rl_reward_pattern, c->rl_reward_pattern}};
+                 {"regex", MX_KEY_rl_reward_pattern, c->rl_reward_pattern},
+                 {"maxtext", MX_KEY_reasoning_start_token, c->reasoning_start_token},
+                 {"maxtext", MX_KEY_reasoning_end_token, c->reasoning_end_token},
+                 {"maxtext", MX_KEY_solution_start_token, c->solution_start_token},
+                 {"maxtext", MX_KEY_solution_end_token, c->solution_end_token}};
     if (GOOD(load, MX_KEY_rl_reward_pattern) && c->rl_reward_pattern)
         check_regex(load, MX_KEY_rl_reward_pattern, c->rl_reward_pattern);
     if (!GOOD(load, MX_KEY_rl_reward) || !mx_config_writes(c)) return;

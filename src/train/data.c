@@ -111,7 +111,7 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
         .group = c->use_grpo ? c->rl_num_generations : c->use_kto,
         .has_labels = c->use_kto,
         .asks = mx_config_writes(c),
-        .answer_column = strcmp(c->rl_reward, "exact") ? NULL : REWARD_ANSWER,
+        .answer_column = reward_answer_column(c),
         .reads_logprobs = c->use_grpo && c->rl_recorded_logprobs && !mx_config_writes(c),
     };
     config.images = images_of(c, is_eval);

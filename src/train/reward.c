@@ -3,6 +3,7 @@
 #include "reward.h"
 
 #include "reward_program.h"
+#include "reward_tags.h"
 
 #include <math.h>
 
@@ -24,14 +25,30 @@ static size_t trim(const char **text, size_t n) {
     return n;
 }
 
-static float exact(const Reward *reward, MxArena *arena, const Completion *c, const char **why) {
-    MxError none = {0}; /* the record was read before, and has an answer */
+/* What the record says; it was read before, and says it. */
+static const char *answer_of(MxArena *arena, const Completion *c, size_t *n) {
+    MxError none = {0};
     MxJson *record = mx_json_parse(arena, c->record, strlen(c->record), "record", &none);
     const MxJson *answer = mx_json_get(record, REWARD_ANSWER);
-    const char *is = c->text, *wanted = mx_json_string(answer);
-    size_t n = trim(&is, c->bytes), n_wanted = trim(&wanted, mx_json_string_bytes(answer));
+    *n = mx_json_string_bytes(answer);
+    return mx_json_string(answer);
+}
+
+static float exact(const Reward *reward, MxArena *arena, const Completion *c, const char **why) {
+    size_t n_wanted;
+    const char *is = c->text, *wanted = answer_of(arena, c, &n_wanted);
+    size_t n = trim(&is, c->bytes);
+    n_wanted = trim(&wanted, n_wanted);
     (void)reward, (void)why;
     return n == n_wanted && !memcmp(is, wanted, n) ? 1 : 0;
+}
+
+static float maxtext(const Reward *reward, MxArena *arena, const Completion *c, const char **why) {
+    size_t n;
+    const char *answer = answer_of(arena, c, &n);
+    const RewardTags tags = reward_tags_of(reward->config);
+    (void)why;
+    return (float)reward_tags(arena, &tags, c->text, c->bytes, answer, n);
 }
 
 static float matches(const Reward *reward, MxArena *arena, const Completion *c, const char **why) {
@@ -57,19 +74,32 @@ static float length(const Reward *reward, MxArena *arena, const Completion *c, c
 /* A word of rl.reward. */
 typedef struct RewardRow {
     const char *name;
+    bool asks; /* for the record's answer */
     /* The reward of one completion; NAN: *why there is none. NULL = a program tells them. */
     float (*of)(const Reward *reward, MxArena *arena, const Completion *c, const char **why);
 } RewardRow;
 
-static const RewardRow rows[] = {
-    {"exact", exact}, {"regex", matches}, {"length", length}, {"command", NULL}};
+static const RewardRow rows[] = {{"exact", true, exact},
+                                 {"maxtext", true, maxtext},
+                                 {"regex", false, matches},
+                                 {"length", false, length},
+                                 {"command", false, NULL}};
+
+static const RewardRow *row_of(const MxConfig *config) {
+    for (int i = 0; i < MX_COUNT(rows); i++)
+        if (!strcmp(rows[i].name, config->rl_reward)) return &rows[i];
+    return NULL;
+}
+
+const char *reward_answer_column(const MxConfig *config) {
+    const RewardRow *row = row_of(config);
+    return row && row->asks ? REWARD_ANSWER : NULL;
+}
 
 Reward *reward_open(MxArena *arena, const MxConfig *config) {
     Reward *reward = mx_new(arena, Reward);
     const char *why;
-    *reward = (Reward){.config = config};
-    for (int i = 0; i < MX_COUNT(rows); i++)
-        if (!strcmp(rows[i].name, config->rl_reward)) reward->row = &rows[i];
+    *reward = (Reward){.config = config, .row = row_of(config)};
     MX_ASSERT(reward->row);
     if (config->rl_reward_pattern)
         reward->pattern = mx_regex_new(arena, config->rl_reward_pattern, &why);

@@ -24,6 +24,8 @@ typedef struct RewardFailures {
 
 typedef struct Reward Reward;
 
+/* reward_answer_column — of records, if the reward compares with it; else NULL. */
+const char *reward_answer_column(const MxConfig *config);
 /* reward_open — whatever rl.reward says. */
 Reward *reward_open(MxArena *arena, const MxConfig *config);
 /* reward_give — rewards [n] of completions; `arena` has the texts of failures. Errors: a program

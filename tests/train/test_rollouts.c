@@ -201,12 +201,35 @@ START_TEST(nothing_saved_is_lost) {
 }
 END_TEST
 
+/* A policy that knows nothing writes neither marks nor answers: four penalties, and a fifth. */
+START_TEST(keys_say_what_marks_are_worth) {
+    MxArena arena = {0};
+    MxError err = {0};
+    const char *dir = process_dir(&arena, "marks");
+    const char *path = mx_path_join(&arena, dir, "asked.jsonl");
+    static const char records[] = "{\"prompt\": \"2 and 2?\", \"answer\": \"4\"}\n"
+                                  "{\"prompt\": \"2 and 3?\", \"answer\": \"5\"}\n";
+    ck_assert(mx_file_write(path, records, sizeof records - 1, &err));
+    int n, code = run(&arena, dir,
+                      mx_arena_printf(&arena,
+                                      "steps=1 rl.reward=maxtext penalty_incorrect_format=-0.25 "
+                                      "penalty_incorrect_answer=-7 hf_train_files=%s",
+                                      path));
+    ck_assert_msg(code == 0, "%s", log_of(&arena, dir));
+    MetricsLine *lines = lines_of(&arena, dir, &n);
+    ck_assert_int_eq(n, 1);
+    ck_assert_double_eq(figure(&lines[0], "learning/avg_reward"), -8);
+    mx_arena_release(&arena);
+}
+END_TEST
+
 START_TEST(what_cannot_be_asked) {
     MxArena arena = {0};
     static const struct {
         const char *more, *told;
     } wrong[] = {
         {"rl.reward=exact", "column \"answer\" holds nothing, wanted the text that"},
+        {"rl.reward=maxtext", "column \"answer\" holds nothing, wanted the text that"},
         {"rl.reward=command", "rl.reward: command wants rl.reward_command"},
         {"rl.reward=regex", "rl.reward: regex wants rl.reward_pattern"},
         {"rl.reward=length max_prefill_predict_length=40", "leaves no room for completions"},
@@ -236,6 +259,7 @@ Suite *rollouts_suite(void) {
     tcase_add_loop_test(tcase, answers_are_what_counts, 0, MX_COUNT(programs));
     tcase_add_loop_test(tcase, rewards_may_fail, 0, MX_COUNT(failing));
     tcase_add_test(tcase, nothing_saved_is_lost);
+    tcase_add_test(tcase, keys_say_what_marks_are_worth);
     tcase_add_test(tcase, what_cannot_be_asked);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -28,6 +28,7 @@ Suite *console_suite(void);
 Suite *terminal_suite(void);
 Suite *trace_suite(void);
 Suite *grpo_suite(void);
+Suite *tags_suite(void);
 Suite *hf_suite(void);
 Suite *images_suite(void);
 Suite *preference_suite(void);
