@@ -43,7 +43,7 @@ MxForm checkpoints_form(const MxConfig *config);
 
 /* All ranks call what follows together. */
 
-/* checkpoints_are_due — whether a checkpoint is to be made after a step. */
+/* checkpoints_are_due — whether a checkpoint is to be made after a step; all ranks ask. */
 bool checkpoints_are_due(const Checkpoints *checkpoints, int64_t step);
 /* checkpoints_evaluated — the evaluation loss after a step, to be kept with its checkpoint. */
 void checkpoints_evaluated(Checkpoints *checkpoints, int64_t step, double loss);

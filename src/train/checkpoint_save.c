@@ -163,8 +163,11 @@ void checkpoints_abandon(void *checkpoints) {
 }
 
 bool checkpoints_are_due(const Checkpoints *c, int64_t step) {
-    return c->config->enable_checkpointing && step % c->config->checkpoint_period == 0 &&
-           (step || c->config->save_checkpoint_on_start);
+    const MxConfig *config = c->config;
+    if (!config->enable_checkpointing || (!step && !config->save_checkpoint_on_start)) return false;
+    if (config->enable_continuous_checkpointing)
+        return !mx_comm_max(c->comm, c->progress != NO_SAVE); /* the first publishes alone */
+    return step % config->checkpoint_period == 0;
 }
 
 void checkpoints_evaluated(Checkpoints *c, int64_t step, double loss) {

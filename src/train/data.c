@@ -212,16 +212,14 @@ void train_warn_steps(const MxConfig *c, const MxDataset *data) {
     int64_t batches = mx_data_batches(data), each = mx_config_iterations(c);
     int64_t steps = batches * each;
     if (steps < 0 || steps >= c->steps || c->reuse_example_batch > 0) return;
-    mx_warn("steps=%lld, but %s; %sthe schedule of the learning rate is %lld steps long. "
-            "num_epoch=%lld "
-            "gives data for all steps",
+    mx_warn("steps=%lld, but %s; the schedule of the learning rate is %lld steps long. "
+            "num_epoch=%lld gives data for all steps",
             (long long)c->steps, mx_data_end_reason(data),
-            c->generate_padding_batch_train
-                ? "the steps after that train on padding, that is, without "
-                  "gradients; "
-                : "",
             (long long)c->learning_rate_schedule_steps,
             (long long)mx_data_epochs_for(data, (c->steps + each - 1) / each));
+    if (c->generate_padding_batch_train)
+        mx_warn("generate_padding_batch_train: steps behind the data have batches of padding, and "
+                "no gradients");
 }
 
 /* ---- the same data as before */

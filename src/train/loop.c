@@ -43,8 +43,9 @@ static bool takes_request(Loop *l) {
 
 /* Last in a step, so that the checkpoint stands for all of it. */
 static bool save_if_due(Loop *l, MxError *err) {
-    bool is_due = takes_request(l) || checkpoints_are_due(l->checkpoints, l->step);
-    return checkpoints_poll(l->checkpoints, err) && (!is_due || save(l, err));
+    if (!checkpoints_poll(l->checkpoints, err)) return false;
+    bool is_asked = takes_request(l), is_due = checkpoints_are_due(l->checkpoints, l->step);
+    return (!is_asked && !is_due) || save(l, err);
 }
 
 /* ---- evaluation */

@@ -92,11 +92,11 @@ END_TEST
 
 START_TEST(later_keys_keep_their_default) {
     Loaded l =
-        load_config("force_unroll: false\ndense_init_scale: 1.00\n", "num_experts=1.0", NULL);
+        load_config("force_unroll: false\nprojector_dropout_for_vit: 0.00\n", "num_experts=1.0", NULL);
     ck_assert_msg(l.ok, "%s", l.err.text.data);
     unload(&l);
     Loaded m = load_config("force_unroll: true\n",
-                           "dense_init_scale=3\nweight_sparsity_update_step=8", NULL);
+                           "projector_dropout_for_vit=0.3\nweight_sparsity_update_step=8", NULL);
     ck_assert(!m.ok && m.err.count == 3);
     unload(&m);
 }

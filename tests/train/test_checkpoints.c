@@ -105,6 +105,18 @@ START_TEST(the_background_writes_the_same_bytes) {
 }
 END_TEST
 
+/* After each step that ends while no save is in progress: without a background after each. With
+ * one, which steps these are is a matter of time. */
+START_TEST(saves_follow_one_another) {
+    const char *continuous = "steps=8 checkpoint_period=1000 enable_continuous_checkpointing=true";
+    const char *dir = process_dir(&arena, "continuous");
+    run_ends(dir, "sync", mx_arena_printf(&arena, "%s async_checkpointing=false", continuous), 0);
+    ck_assert_str_eq(kept(dir, "sync"), "0 1 2 3 4 5 6 7");
+    run_ends(dir, "async", continuous, 0);
+    same_state(dir, "async/checkpoints/7", "sync/checkpoints/7");
+}
+END_TEST
+
 /* ---- what is kept */
 
 static const struct {
@@ -228,6 +240,7 @@ Suite *checkpoints_suite(void) {
     tcase_add_checked_fixture(tcase, NULL, tear_down);
     tcase_add_test(tcase, one_run_at_a_time_has_the_folder);
     tcase_add_test(tcase, the_background_writes_the_same_bytes);
+    tcase_add_test(tcase, saves_follow_one_another);
     tcase_add_loop_test(tcase, old_ones_make_room, 0, MX_COUNT(rotations));
     tcase_add_test(tcase, damaged_ones_push_no_good_one_out);
     tcase_add_test(tcase, frozen_keys_stop_a_resume);
