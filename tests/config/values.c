@@ -91,8 +91,8 @@ START_TEST(inert_keys_are_named_once) {
 END_TEST
 
 START_TEST(later_keys_keep_their_default) {
-    Loaded l =
-        load_config("force_unroll: false\nprojector_dropout_for_vit: 0.00\n", "num_experts=1.0", NULL);
+    Loaded l = load_config("force_unroll: false\nprojector_dropout_for_vit: 0.00\n",
+                           "num_experts=1.0", NULL);
     ck_assert_msg(l.ok, "%s", l.err.text.data);
     unload(&l);
     Loaded m = load_config("force_unroll: true\n",
