@@ -286,7 +286,6 @@ START_TEST(calibrations_are_read) {
         ck_assert_int_eq(got.measure, calibrations[_i].measure);
         ck_assert_double_eq((double)got.by, calibrations[_i].by);
     }
-    mx_arena_release(&arena);
 }
 END_TEST
 
