@@ -31,10 +31,10 @@ static const struct {
     bool by_token;  /* divided by tokens of the batch, else by its rows … */
     bool by_length; /* … or by rows times max_target_length */
 } means[MEAN_COUNT] = {
-    [MEAN_OF_ROWS] = {"sequence-mean-token-mean"},
-    [MEAN_OF_TOKENS] = {"token-mean", .sums = true, .by_token = true},
-    [MEAN_BY_LENGTH] = {"sequence-mean-token-scale", .sums = true, .by_length = true},
-    [MEAN_OF_SUMS] = {"seq-mean-token-sum", .sums = true},
+    [MEAN_OF_ROWS] = {.name = "sequence-mean-token-mean"},
+    [MEAN_OF_TOKENS] = {.name = "token-mean", .sums = true, .by_token = true},
+    [MEAN_BY_LENGTH] = {.name = "sequence-mean-token-scale", .sums = true, .by_length = true},
+    [MEAN_OF_SUMS] = {.name = "seq-mean-token-sum", .sums = true},
 };
 
 const PolicyRow *policy_row(const MxConfig *config) {
