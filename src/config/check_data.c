@@ -156,17 +156,28 @@ static void check_data(ConfigLoad *load, const MxConfig *c) {
     if (files->has_tokenizer) check_tokenizer(load, c);
 }
 
+/* What a run can be for instead of pre-training, and, behind that, what else records can have. */
+typedef struct Meaning {
+    MxKey key;
+    bool is_meant;
+} Meaning;
+enum { OBJECTIVES = 4, MEANINGS };
+
+static void list_meanings(const MxConfig *c, Meaning out[MEANINGS]) {
+    const Meaning all[MEANINGS] = {{MX_KEY_use_dpo, c->use_dpo},
+                                   {MX_KEY_use_sft, c->use_sft},
+                                   {MX_KEY_use_grpo, c->use_grpo},
+                                   {MX_KEY_use_kto, c->use_kto},
+                                   [OBJECTIVES] = {MX_KEY_use_multimodal, c->use_multimodal}};
+    memcpy(out, all, sizeof all);
+}
+
 /* Objectives exclude each other. */
 static void check_objective(ConfigLoad *load, const MxConfig *c) {
-    const struct {
-        MxKey key;
-        bool is_meant;
-    } all[] = {{MX_KEY_use_dpo, c->use_dpo},
-               {MX_KEY_use_sft, c->use_sft},
-               {MX_KEY_use_grpo, c->use_grpo},
-               {MX_KEY_use_kto, c->use_kto}};
-    for (int i = 0; i < MX_COUNT(all); i++)
-        for (int k = i + 1; k < MX_COUNT(all); k++)
+    Meaning all[MEANINGS];
+    list_meanings(c, all);
+    for (int i = 0; i < OBJECTIVES; i++)
+        for (int k = i + 1; k < OBJECTIVES; k++)
             if (GOOD(load, all[i].key, all[k].key) && all[i].is_meant && all[k].is_meant)
                 config_fail(load, config_culprit(load, all[i].key, all[k].key),
                             "true, as the other of %s and %s is; a run has one of them",
@@ -210,15 +221,9 @@ static void check_ids(ConfigLoad *load, const MxConfig *c) {
 
 /* Only documents are split: a prompt without its completion teaches nothing. */
 static void check_splits(ConfigLoad *load, const MxConfig *c) {
-    const struct {
-        MxKey key;
-        bool is_meant;
-    } all[] = {{MX_KEY_use_dpo, c->use_dpo},
-               {MX_KEY_use_sft, c->use_sft},
-               {MX_KEY_use_grpo, c->use_grpo},
-               {MX_KEY_use_kto, c->use_kto},
-               {MX_KEY_use_multimodal, c->use_multimodal}};
-    for (int i = 0; i < MX_COUNT(all) && !c->use_truncation; i++)
+    Meaning all[MEANINGS];
+    list_meanings(c, all);
+    for (int i = 0; i < MEANINGS && !c->use_truncation; i++)
         if (GOOD(load, MX_KEY_use_truncation, all[i].key) && all[i].is_meant)
             config_fail(load, config_culprit(load, MX_KEY_use_truncation, all[i].key),
                         "use_truncation=false splits documents of pre-training; records of %s=true "

@@ -60,9 +60,10 @@ static int64_t own_chunk(const Chunks *x, int64_t b, int64_t t) {
     return token < 0 ? -1 : token / x->attr->chunk;
 }
 
-/* Chunks before those of the last queries: whole ones. */
+/* Chunks before those of the last queries: whole ones. Queries of a cache are in any order. */
 static int64_t n_earlier(const Chunks *x, int64_t b) {
     int64_t last = 0;
+    if (!x->positions) return own_chunk(x, b, x->time - 1);
     for (int64_t t = 0; t < x->time; t++) last = cpu_max(last, own_chunk(x, b, t));
     return last;
 }
