@@ -60,6 +60,7 @@ static void help_key(MxText *out, const ConfigRow *row) {
     static const char *const classes[] = {
         [CONFIG_QUIET] = "accepted; all values mean the same here",
         [CONFIG_INERT] = "accepted, but has no effect on this machine",
+        [CONFIG_ELSEWHERE] = "accepted, but has no effect on training",
         [CONFIG_LATER] = "not implemented yet; only its default is accepted",
         [CONFIG_COMPUTED] = "accepted, but has no effect: it is computed",
         [CONFIG_ALIAS] = "another name",
@@ -75,6 +76,7 @@ static void help_key(MxText *out, const ConfigRow *row) {
                                                          : "default";
         mx_text_add(out, "%s\n  %s\n  %s %s\n", row->name, classes[row->class], word,
                     *row->fallback ? row->fallback : "\"\"");
+        if (row->where) mx_text_add(out, "  instead  %s\n", row->where);
         return;
     }
     const ConfigGroup *group = config_group_of((MxKey)(row - config_rows));

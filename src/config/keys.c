@@ -39,12 +39,15 @@ const ConfigRow config_rows[] = {
     .name = key, .class = class_, .type = type_, .fallback = text
 #define MX_KNOWN_QUIET(t, key, text)       {KNOWN(CONFIG_QUIET, CONFIG_##t, key, text)},
 #define MX_KNOWN_INERT(t, key, text)       {KNOWN(CONFIG_INERT, CONFIG_##t, key, text)},
+#define MX_KNOWN_ELSEWHERE(t, key, text, x) \
+    {KNOWN(CONFIG_ELSEWHERE, CONFIG_##t, key, text), .where = x},
 #define MX_KNOWN_LATER(t, key, text, ok)   {KNOWN(CONFIG_LATER, CONFIG_##t, key, text), .also = ok},
 #define MX_KNOWN_COMPUTED(key, from)       {KNOWN(CONFIG_COMPUTED, CONFIG_node, key, from)},
 #define MX_KNOWN_ALIAS(key, real)          {.name = key, .class = CONFIG_ALIAS, .fallback = real},
 #include <mx/config_known.def>
 #undef MX_KNOWN_QUIET
 #undef MX_KNOWN_INERT
+#undef MX_KNOWN_ELSEWHERE
 #undef MX_KNOWN_LATER
 #undef MX_KNOWN_COMPUTED
 #undef MX_KNOWN_ALIAS

@@ -1,5 +1,6 @@
 /* known.c — keys without a field: those that have no meaning here are named in one warning if they
- * are set, and those that are not built yet must keep their default. */
+ * are set, those of other programs get one each, and those that are not built yet must keep their
+ * default. */
 #include "room.h"
 
 #include <math.h>
@@ -69,15 +70,15 @@ static void check_row(ConfigLoad *load, const ConfigRow *row, ConfigSlot *slot, 
     if (row->class == CONFIG_QUIET) return;
     const MxYaml *fallback = slot->given[CONFIG_FROM_DEFAULT];
     bool is_default = config_node_equal(load->arena, node, fallback);
-    if (row->class == CONFIG_INERT) { /* a copy of base.yml says all defaults, a user means one */
-        bool is_meant = !is_default || slot->from > CONFIG_FROM_CUSTOM;
-        if (is_meant && !asks_for_nothing(node))
-            mx_text_add(inert, "%s%s", inert->len ? ", " : "", row->name);
-        return;
-    }
-    if (is_default) return;
-    bool is_fine = node->kind < MX_YAML_LIST && config_word_in(row->also, node->text);
-    if (!is_fine) refuse_later(load, row, node);
+    bool is_fine =
+        is_default || (node->kind < MX_YAML_LIST && config_word_in(row->also, node->text));
+    /* a copy of base.yml says all defaults, a user means one */
+    bool is_meant = (!is_default || slot->from > CONFIG_FROM_CUSTOM) && !asks_for_nothing(node);
+    if (row->class == CONFIG_LATER && !is_fine) refuse_later(load, row, node);
+    if (row->class == CONFIG_ELSEWHERE && is_meant)
+        config_warn(load, node->where, "%s: no effect on training: %s", row->name, row->where);
+    if (row->class == CONFIG_INERT && is_meant)
+        mx_text_add(inert, "%s%s", inert->len ? ", " : "", row->name);
 }
 
 void config_check_known(ConfigLoad *load) {

@@ -20,6 +20,9 @@ static bool lacks_words(const ConfigRow *row) {
 static bool is_later(const ConfigRow *row) {
     return row->class == CONFIG_LATER;
 }
+static bool is_elsewhere(const ConfigRow *row) {
+    return row->class == CONFIG_ELSEWHERE;
+}
 static bool is_alias(const ConfigRow *row) {
     return row->class == CONFIG_ALIAS;
 }
@@ -67,6 +70,10 @@ static void add_accepted(MxText *out, const ConfigRow *row) {
     if (*row->also) mx_text_add(out, ", %s", config_words(out->arena, row->also));
 }
 
+static void add_where(MxText *out, const ConfigRow *row) {
+    mx_text_add(out, "%s", row->where);
+}
+
 /* ---- */
 
 /* A table, or names in a line where a name is all. */
@@ -88,6 +95,11 @@ static const struct Section {
      "Not implemented yet. The values below are accepted, others are an error: `KEY: not available "
      "yet (got X; only Y works now)`.",
      is_later, "accepted", "---", add_accepted},
+    {"Keys of programs that do not train",
+     "MaxText's decoders and converters read them, too. They are accepted. A warning says what "
+     "does "
+     "the same here.",
+     is_elsewhere, "here", "---", add_where},
     {"Other names of keys", "Both names are read.", is_alias, "the key", "---", add_default},
     {"Keys that are computed", "They may be set. A warning says that they have no effect.",
      is_computed, "from", "---", add_default},

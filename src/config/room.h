@@ -18,12 +18,13 @@ typedef enum ConfigType {
 } ConfigType;
 
 typedef enum ConfigClass {
-    CONFIG_BUILT,    /* has a field */
-    CONFIG_QUIET,    /* any value means the same here */
-    CONFIG_INERT,    /* can mean nothing here; told once */
-    CONFIG_LATER,    /* only its default for now */
-    CONFIG_COMPUTED, /* told that it has no effect */
-    CONFIG_ALIAS,    /* fallback holds the key it stands for */
+    CONFIG_BUILT,     /* has a field */
+    CONFIG_QUIET,     /* any value means the same here */
+    CONFIG_INERT,     /* can mean nothing here; told once */
+    CONFIG_ELSEWHERE, /* another program does it; told */
+    CONFIG_LATER,     /* only its default for now */
+    CONFIG_COMPUTED,  /* told that it has no effect */
+    CONFIG_ALIAS,     /* fallback holds the key it stands for */
 } ConfigClass;
 
 /* What a value may do when a run goes on that was begun with another one. */
@@ -41,6 +42,7 @@ typedef struct ConfigRow {
     size_t offset;        /* of the field in MxConfig; built rows */
     const char *fallback; /* default as YAML text; what it is computed from or stands for */
     const char *also;     /* later rows: other accepted values, a space between them */
+    const char *where;    /* what of ours does it; rows of keys of other programs */
     const char *null_as;  /* what null means, or NULL = null is refused (never for str) */
     const char *now, *later, *loads; /* choices, a space between them */
     bool has_range, has_other, is_open_above, is_open_below;

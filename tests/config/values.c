@@ -90,12 +90,23 @@ START_TEST(inert_keys_are_named_once) {
 }
 END_TEST
 
+START_TEST(keys_of_other_programs_say_what_does_it_here) {
+    Loaded l = load_config("prompt: \"I love to\"\nforce_unroll: true\nsystem_prompt: \"\"\n",
+                           "use_chat_template=false", NULL);
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    ck_assert_int_eq(l.config->warnings.n, 1);
+    ck_assert_ptr_nonnull(strstr(l.config->warnings.item[0],
+                                 "force_unroll: no effect on training: mxconvert --params-only"));
+    unload(&l);
+}
+END_TEST
+
 START_TEST(later_keys_keep_their_default) {
-    Loaded l = load_config("force_unroll: false\nprojector_dropout_for_vit: 0.00\n",
+    Loaded l = load_config("rope_pairwise: false\nprojector_dropout_for_vit: 0.00\n",
                            "num_experts=1.0", NULL);
     ck_assert_msg(l.ok, "%s", l.err.text.data);
     unload(&l);
-    Loaded m = load_config("force_unroll: true\n",
+    Loaded m = load_config("rope_pairwise: true\n",
                            "projector_dropout_for_vit=0.3\nweight_sparsity_update_step=8", NULL);
     ck_assert(!m.ok && m.err.count == 3);
     unload(&m);
@@ -200,6 +211,7 @@ TCase *value_cases(void) {
     tcase_add_test(tc, absurd_sizes);
     tcase_add_test(tc, names_of_folders);
     tcase_add_test(tc, inert_keys_are_named_once);
+    tcase_add_test(tc, keys_of_other_programs_say_what_does_it_here);
     tcase_add_test(tc, later_keys_keep_their_default);
     tcase_add_test(tc, a_dump_loads_back);
     tcase_add_test(tc, a_dump_keeps_its_own_model);
