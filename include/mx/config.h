@@ -80,6 +80,18 @@ typedef enum MxKey {
 /* The source of every value; opaque. */
 typedef struct MxConfigTrail MxConfigTrail;
 
+/* A ramp of the batch size: stages of `start` batches a step, then `increment` more, and so on. All
+ * batches have as many rows, so that a step of any stage runs the same program. */
+typedef struct MxRamp {
+    int64_t stages; /* before the full size; 0 = there is no ramp */
+    int64_t start, increment;
+} MxRamp;
+
+/* Batches of data: n of them from the first one on. */
+typedef struct MxTake {
+    int64_t first, n;
+} MxTake;
+
 typedef struct MxConfig {
     /* One field per key. Values are final: -1, empty and null are already replaced by their meaning
      * where MaxText derives it (run_name, steps, learning_rate_schedule_steps, mu_dtype,
@@ -102,7 +114,11 @@ typedef struct MxConfig {
     int64_t diloco_fragment_steps;  /* steps between outer steps of fragments */
     int64_t pipeline_stages;        /* 1 = no pipeline */
     int64_t pipeline_micro_batches; /* micro-batches of a pass through the stages */
-    int64_t micro_batches;          /* micro-batches of a step, of all accumulation steps */
+    int64_t accumulations;          /* passes whose gradients a step adds up, at most */
+    int64_t micro_batches;          /* micro-batches of a step, of all accumulations */
+    int64_t rows_at_once;           /* rows of a batch of data; see mx_config_take */
+    int64_t micro_batches_at_once;  /* micro-batches of such a batch */
+    MxRamp ramp;
     int64_t micro_batch_size_to_train_on;  /* rows of one forward and backward pass of a replica */
     int64_t micro_batch_size_to_load;      /* ≥ the former when per_device_batch_size < 1 */
     int64_t global_batch_size_to_train_on; /* rows of one optimizer step */
@@ -167,6 +183,14 @@ bool mx_config_writes(const MxConfig *config);
 /* mx_config_iterations — steps that learn from one batch (rl.num_iterations), at least 1: step k
  * learns from batch k / that. */
 int64_t mx_config_iterations(const MxConfig *config);
+
+/* mx_config_take — the batches of data that a step learns from: with a ramp of the batch size
+ * several small ones, with rl.num_iterations the same one as other steps. mx_config_steps_of — the
+ * steps that this many batches are enough for; -1 = there is no end of them. */
+MxTake mx_config_take(const MxConfig *config, int64_t step);
+int64_t mx_config_steps_of(const MxConfig *config, int64_t batches);
+/* mx_config_share — the part that a step's rows are of those of a full batch. */
+double mx_config_share(const MxConfig *config, int64_t step);
 
 /* mx_config_vision_grid — patches of a picture of image_size_for_vit; 0 x 0 = it is neither a
  * number nor a list of height and width, or not a multiple of patch_size_for_vit, or too large.

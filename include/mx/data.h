@@ -42,6 +42,7 @@ typedef struct MxBatch {
     float *pixels;
     MxVisionGrid *grids;            /* [rows, part.grids]; NULL = views have no grids */
     int32_t *mrope[MX_MROPE_KINDS]; /* [rows, length] see mx_vision_mrope; NULL = not used */
+    struct MxBatch *next;           /* more rows of the same step; NULL = these are all */
 } MxBatch;
 
 /* mx_batch_new — a whole batch; mx_batch_new_part — part of one, whose `row` is kept. */
@@ -278,15 +279,17 @@ typedef struct MxLoaderConfig {
     MxDataset *dataset; /* used only by the thread while the loader is open */
     MxBatchPart part;   /* part of every batch; rows 0 = the whole batch */
     int64_t first_step;
-    int depth; /* maximum number of waiting batches, >= 1 */
+    int depth;    /* maximum number of waiting batches, >= 1 */
+    int64_t most; /* maximum number that is taken at once; 0 = 1 */
 } MxLoaderConfig;
 
 /* mx_loader_open — starts the thread. Closed by mx_loader_close or with the arena. Everything it
  * needs is allocated here. */
 bool mx_loader_open(MxArena *arena, const MxLoaderConfig *config, MxLoader **out, MxError *err);
-/* mx_loader_next — waits for the next batch; *out stays valid until the next call. After
- * MX_DATA_END or MX_DATA_ERROR every call returns the same. */
-MxDataStatus mx_loader_next(MxLoader *loader, MxBatch *out, MxError *err);
+/* mx_loader_next — waits for the next n batches, of which *out is the first one; they stay valid
+ * until the next call. If the data ends within them, they are not given. After MX_DATA_END or
+ * MX_DATA_ERROR every call returns the same. */
+MxDataStatus mx_loader_next(MxLoader *loader, int64_t n, MxBatch *out, MxError *err);
 /* mx_loader_close — stops the thread at any time and waits for it; a second call has no effect. */
 void mx_loader_close(MxLoader *loader);
 

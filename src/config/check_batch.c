@@ -75,12 +75,52 @@ static void check_fragments(ConfigLoad *load, const MxConfig *c) {
                     (long long)c->num_decoder_layers, (long long)c->num_diloco_fragments - 1);
 }
 
+/* What asks for a batch as a whole. */
+static void check_ramp_alone(ConfigLoad *load, const MxConfig *c) {
+    const struct {
+        MxKey key;
+        bool is_on;
+    } others[] = {
+        {MX_KEY_gradient_accumulation_steps, c->gradient_accumulation_steps > 1},
+        {MX_KEY_expansion_factor_real_data, c->rows_at_once > c->micro_batch_size_to_load},
+        {MX_KEY_reuse_example_batch, c->reuse_example_batch > 0},
+        {MX_KEY_use_multimodal, c->use_multimodal},
+        {MX_KEY_enable_diloco, c->enable_diloco},
+        {MX_KEY_use_dpo, c->use_dpo},
+        {MX_KEY_use_grpo, c->use_grpo},
+        {MX_KEY_use_kto, c->use_kto},
+        {MX_KEY_teacher_overrides, c->teacher_overrides->n > 0},
+        {MX_KEY_load_balance_loss_weight, c->num_experts > 1 && c->load_balance_loss_weight > 0},
+        {MX_KEY_indexer_loss_scaling_factor, c->use_indexer && c->indexer_loss_scaling_factor > 0},
+    };
+    for (int i = 0; i < MX_COUNT(others); i++)
+        if (others[i].is_on && GOOD(load, others[i].key, MX_KEY_enable_rampup_batch_size))
+            config_fail(load, others[i].key,
+                        "enable_rampup_batch_size=true does not go with it yet");
+}
+
+/* Source: MaxText utils/rampup_batch.py @e591f30c, _verify_inputs. */
+static void check_ramp(ConfigLoad *load, const MxConfig *c) {
+    const MxKey keys[] = {MX_KEY_per_device_batch_size_start,
+                          MX_KEY_per_device_batch_size_increment};
+    if (!c->enable_rampup_batch_size || !GOOD(load, MX_KEY_per_device_batch_size, keys[0], keys[1]))
+        return;
+    if (c->ramp.stages)
+        check_ramp_alone(load, c);
+    else
+        config_fail(load, config_culprit(load, keys[0], keys[1]),
+                    "batches do not grow from %g to %g rows on a device by %g at a time",
+                    c->per_device_batch_size_start, c->per_device_batch_size,
+                    c->per_device_batch_size_increment);
+}
+
 void config_check_batch(ConfigLoad *load, const MxConfig *c) {
     check_rows(load, MX_KEY_per_device_batch_size, c->per_device_batch_size);
     if (GOOD(load, MX_KEY_per_device_batch_size, MX_KEY_num_pipeline_microbatches,
              MX_KEY_gradient_accumulation_steps))
         check_pipeline(load, c);
     if (GOOD(load, MX_KEY_gradient_accumulation_steps)) check_replicas(load, c);
+    check_ramp(load, c);
     check_writers(load, c);
     check_fragments(load, c);
     if (!load->slots[MX_KEY_eval_per_device_batch_size].is_derived)

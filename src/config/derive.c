@@ -139,8 +139,27 @@ static void derive_micro_batches(MxConfig *c) {
     int64_t usual = times(stages, c->pipeline_delay_activation_forwarding ? 2 : 1);
     c->pipeline_stages = stages;
     c->pipeline_micro_batches = stages <= 1 ? 1 : n > 0 ? n : usual;
-    c->micro_batches = times(c->gradient_accumulation_steps, c->pipeline_micro_batches);
+    c->micro_batches = times(c->accumulations, c->pipeline_micro_batches);
+    c->micro_batches_at_once = c->ramp.stages ? c->pipeline_micro_batches : c->micro_batches;
     c->micro_batch_size_to_train_on /= c->pipeline_micro_batches;
+}
+
+static int64_t common_divisor(int64_t a, int64_t b) {
+    return b ? common_divisor(b, a % b) : a;
+}
+
+/* What does not grow evenly is no ramp; checks say so. */
+static void derive_ramp(MxConfig *c) {
+    double n = (double)c->num_target_devices;
+    int64_t start = whole(n * c->per_device_batch_size_start),
+            end = c->micro_batch_size_to_train_on,
+            increment = whole(n * c->per_device_batch_size_increment);
+    bool is_even = start > 0 && increment > 0 && end > start && (end - start) % increment == 0;
+    if (!c->enable_rampup_batch_size || !is_even) return;
+    int64_t rows = common_divisor(start, increment);
+    c->ramp = (MxRamp){(end - start) / increment, start / rows, increment / rows};
+    c->accumulations = end / rows;
+    c->micro_batch_size_to_train_on = c->rows_at_once = rows;
 }
 
 static void derive_batches(ConfigLoad *load, MxConfig *c) {
@@ -155,6 +174,9 @@ static void derive_batches(ConfigLoad *load, MxConfig *c) {
     c->micro_batch_size_to_train_on = whole(n * train);
     c->global_batch_size_to_load = times(c->micro_batch_size_to_load, n_micro);
     c->global_batch_size_to_train_on = times(c->micro_batch_size_to_train_on, n_micro);
+    c->rows_at_once = c->global_batch_size_to_load;
+    c->accumulations = n_micro;
+    derive_ramp(c);
     c->micro_batch_size_to_eval_on = whole(n * eval);
     c->global_batch_size_to_eval_on = c->micro_batch_size_to_eval_on;
     derive_replicas(c);

@@ -8,8 +8,9 @@
 struct MxLoader {
     MxLoaderConfig config;
     MxBatch *slots; /* [n_slots] a ring: step s is in slot (s - first) % n_slots */
-    int n_slots;
-    int64_t made, taken; /* batches so far; a slot is free again one call after it was taken */
+    int64_t n_slots;
+    int64_t made, taken; /* batches so far */
+    int64_t held;        /* of those taken: the last call's, which are still being read */
     MxDataStatus status; /* not OK: the thread has ended, nothing follows `made` */
     MxError failure;     /* with MX_DATA_ERROR */
     bool is_stopping, is_running;
@@ -18,11 +19,10 @@ struct MxLoader {
     pthread_cond_t changed;
 };
 
-/* Waits until a slot is free. The slot taken last is still being read. */
+/* Waits until a slot is free. */
 static bool wait_for_slot(MxLoader *loader) {
     pthread_mutex_lock(&loader->lock);
-    while (!loader->is_stopping &&
-           loader->made - loader->taken >= loader->n_slots - (loader->taken > 0))
+    while (!loader->is_stopping && loader->made - loader->taken >= loader->n_slots - loader->held)
         pthread_cond_wait(&loader->changed, &loader->lock);
     bool may_go_on = !loader->is_stopping;
     pthread_mutex_unlock(&loader->lock);
@@ -63,13 +63,17 @@ static bool start(MxLoader *loader, MxError *err) {
            mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "could not start a thread: %s", strerror(failed));
 }
 
+static int64_t most_of(const MxLoaderConfig *config) {
+    return config->most ? config->most : 1;
+}
+
 bool mx_loader_open(MxArena *arena, const MxLoaderConfig *config, MxLoader **out, MxError *err) {
     MX_ASSERT(config->first_step >= 0 && config->depth >= 1);
     const MxDataConfig *data = &config->dataset->config;
     MxLoader *loader = mx_new(arena, MxLoader);
-    *loader = (MxLoader){.config = *config, .n_slots = config->depth + 1};
+    *loader = (MxLoader){.config = *config, .n_slots = config->depth + 2 * most_of(config) - 1};
     loader->slots = mx_new_n(arena, MxBatch, loader->n_slots);
-    for (int i = 0; i < loader->n_slots; i++)
+    for (int64_t i = 0; i < loader->n_slots; i++)
         loader->slots[i] = config->part.rows
                                ? mx_batch_new_part(arena, &config->part)
                                : mx_batch_new(arena, mx_data_batch_rows(data), data->length);
@@ -80,15 +84,29 @@ bool mx_loader_open(MxArena *arena, const MxLoaderConfig *config, MxLoader **out
     return start(loader, err);
 }
 
-MxDataStatus mx_loader_next(MxLoader *loader, MxBatch *out, MxError *err) {
-    MX_ASSERT(loader->is_running);
+/* The next n, each after the one before it. */
+static MxBatch chain(MxLoader *loader, int64_t n) {
+    MxBatch *next = NULL;
+    for (int64_t i = n - 1; i >= 0; i--) {
+        MxBatch *slot = &loader->slots[(loader->taken + i) % loader->n_slots];
+        slot->next = next;
+        next = slot;
+    }
+    return *next;
+}
+
+MxDataStatus mx_loader_next(MxLoader *loader, int64_t n, MxBatch *out, MxError *err) {
+    MX_ASSERT(loader->is_running && n >= 1 && n <= most_of(&loader->config));
     pthread_mutex_lock(&loader->lock);
-    while (loader->taken == loader->made && loader->status == MX_DATA_OK)
+    loader->held = 0;
+    pthread_cond_broadcast(&loader->changed);
+    while (loader->made - loader->taken < n && loader->status == MX_DATA_OK)
         pthread_cond_wait(&loader->changed, &loader->lock);
-    MxDataStatus status = loader->taken < loader->made ? MX_DATA_OK : loader->status;
+    MxDataStatus status = loader->made - loader->taken >= n ? MX_DATA_OK : loader->status;
     if (status == MX_DATA_OK) {
-        *out = loader->slots[loader->taken++ % loader->n_slots];
-        pthread_cond_broadcast(&loader->changed);
+        *out = chain(loader, n);
+        loader->taken += n;
+        loader->held = n;
     }
     pthread_mutex_unlock(&loader->lock);
     if (status == MX_DATA_ERROR)

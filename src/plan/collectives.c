@@ -17,7 +17,7 @@ static const struct {
 int64_t plan_runs(const MxConfig *config, const char *entry, bool is_outer) {
     if (is_outer) return mx_text_has_prefix(entry, "outer") || mx_text_has_prefix(entry, "join");
     if (!strcmp(entry, "weigh")) return config->micro_batches;
-    if (!strcmp(entry, "grad_add")) return config->gradient_accumulation_steps - 1;
+    if (!strcmp(entry, "grad_add")) return config->accumulations - 1;
     return !strcmp(entry, "grad") || !strcmp(entry, "update");
 }
 

@@ -56,10 +56,10 @@ bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, 
                          MxBatchPart *out, MxError *err) {
     const MxConfig *c = mesh->config;
     MxSharding sharding = {0};
-    MicroBatch micro = {.n = is_eval ? 1 : c->micro_batches,
+    MicroBatch micro = {.n = is_eval ? 1 : c->micro_batches_at_once,
                         .examples = examples_of_micro(c, is_eval),
-                        .of_examples = is_eval ? c->global_batch_size_to_load_eval
-                                               : c->global_batch_size_to_load};
+                        .of_examples =
+                            is_eval ? c->global_batch_size_to_load_eval : c->rows_at_once};
     micro.first = program_first_of(&mesh->mesh, rank, micro.of_examples);
     int64_t sides = mx_train_rows(c), all = sides * micro.of_examples;
     MxVision vision = mx_model_vision(c);

@@ -313,7 +313,7 @@ bool program_is_training(const MxTrainState *s) {
 }
 
 static bool accumulates(const MxTrainState *s) {
-    return program_is_training(s) && s->config->gradient_accumulation_steps > 1;
+    return program_is_training(s) && s->config->accumulations > 1;
 }
 
 static bool measures(const MxTrainState *s) {

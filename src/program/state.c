@@ -353,14 +353,30 @@ static void add_loss(const MxTrainState *s, bool is_eval, bool is_first, MxLoss 
     }
 }
 
+/* A step's rows: batches one after the other, each of as many micro-batches. */
+static MicroBatch micros_of(const MxTrainState *s, const MxBatch *batch) {
+    MicroBatch micro = {.n = 0};
+    for (; batch; batch = batch->next) micro.n += s->config->micro_batches_at_once;
+    return micro;
+}
+
+/* Micro-batch i of a step, from its own batch. */
+static void load_micro(MxTrainState *s, const MxBatch *batch, MicroBatch micro) {
+    int64_t each = s->config->micro_batches_at_once, skip = micro.i / each;
+    while (skip-- > 0) batch = batch->next;
+    micro.i %= each;
+    micro.n = each;
+    program_load_batch(s, false, batch, micro);
+}
+
 MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
     MxLoss loss = {0};
-    MicroBatch micro = {.n = s->config->micro_batches};
+    MicroBatch micro = micros_of(s, batch);
     int n_lanes = (int)s->config->pipeline_micro_batches;
     double total[LOSS_MOST_WEIGHTS] = {0};
     int n_weights = loss_weights(s->loss);
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
-        program_load_batch(s, false, batch, micro);
+        load_micro(s, batch, micro);
         program_run_entry(s, &entry_weigh);
         for (int w = 0; w < n_weights; w++) total[w] += read_scalar(s, s->var.weight[w]);
     }
@@ -369,7 +385,7 @@ MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
     loss.total_weights = total[0];
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
         micro.lane = (int)(micro.i % n_lanes);
-        if (micro.n > 1) program_load_batch(s, false, batch, micro);
+        if (micro.n > 1) load_micro(s, batch, micro);
         program_before_pass(s, micro);
         if (micro.lane + 1 < n_lanes) continue;
         program_run_entry(s, micro.i < n_lanes ? &entry_grad : &entry_grad_add);

@@ -179,7 +179,8 @@ static void add_parts(Console *c, int64_t step) {
     }
     if (each > 0)
         mx_text_add(&c->status, "\t%.0f tokens/s",
-                    (double)(c->config->tokens_per_step * mx_train_rows(c->config)) / each);
+                    mx_config_share(c->config, step) *
+                        (double)(c->config->tokens_per_step * mx_train_rows(c->config)) / each);
     mx_text_add(&c->status, "\t%.2f GiB", memory_gib());
     int64_t save = console_next_save(c, step), eval = console_next_eval(c, step);
     if (save >= 0) mx_text_add(&c->status, "\tsave at %lld", (long long)save);

@@ -89,7 +89,7 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
         .kind = c->dataset_type,
         .where = mx_config_where(c, keys ? keys->key[is_eval] : MX_KEY_dataset_type),
         .tokenizer = tokenizer,
-        .rows = is_eval ? c->global_batch_size_to_load_eval : c->global_batch_size_to_load,
+        .rows = is_eval ? c->global_batch_size_to_load_eval : c->rows_at_once,
         .length = c->max_target_length,
         .vocab = c->vocab_size,
         .seed = (uint64_t)c->data_shuffle_seed,
@@ -209,14 +209,14 @@ bool train_try_data(const MxConfig *c, MxComm *comm, TrainWants wants, MxError *
 }
 
 void train_warn_steps(const MxConfig *c, const MxDataset *data) {
-    int64_t batches = mx_data_batches(data), each = mx_config_iterations(c);
-    int64_t steps = batches * each;
+    int64_t steps = mx_config_steps_of(c, mx_data_batches(data));
+    MxTake last = mx_config_take(c, c->steps - 1);
     if (steps < 0 || steps >= c->steps || c->reuse_example_batch > 0) return;
     mx_warn("steps=%lld, but %s; the schedule of the learning rate is %lld steps long. "
             "num_epoch=%lld gives data for all steps",
             (long long)c->steps, mx_data_end_reason(data),
             (long long)c->learning_rate_schedule_steps,
-            (long long)mx_data_epochs_for(data, (c->steps + each - 1) / each));
+            (long long)mx_data_epochs_for(data, last.first + last.n));
     if (c->generate_padding_batch_train)
         mx_warn("generate_padding_batch_train: steps behind the data have batches of padding, and "
                 "no gradients");

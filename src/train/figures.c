@@ -27,8 +27,10 @@ static void collect_loss(const MxFigure *figures, const MxLoss *loss, Metrics *m
 
 void loop_collect(const Loop *l, Metrics *m, MxLoss loss, MxUpdate update, double seconds) {
     const MxConfig *c = l->config;
-    double tflops = mx_model_tflops(mx_train_state_model(l->state)).total;
-    double tokens = (double)(c->tokens_per_step * mx_train_rows(c)) / (double)mx_comm_size(l->comm);
+    double share = mx_config_share(c, l->step);
+    double tflops = share * mx_model_tflops(mx_train_state_model(l->state)).total;
+    double tokens =
+        share * (double)(c->tokens_per_step * mx_train_rows(c)) / (double)mx_comm_size(l->comm);
     collect_loss(l->console.figures[false], &loss, m);
     MxReplicaLosses replicas = mx_train_replica_losses(l->state);
     for (int r = 0; r < replicas.n; r++) metrics_add(m, replicas.metric[r], replicas.loss[r]);

@@ -156,9 +156,10 @@ static bool sample_if_due(const Loop *l, MxError *err) {
 static MxDataStatus next_batch(Loop *l, MxBatch *batch, MxError *err) {
     double start = mx_clock_s();
     const MxConfig *c = l->config;
+    MxTake take = mx_config_take(c, l->step);
     bool goes_on = c->reuse_example_batch > 0 || l->step % mx_config_iterations(c);
     bool has_one = goes_on && l->step > l->start;
-    MxDataStatus status = has_one ? MX_DATA_OK : mx_loader_next(l->loader, batch, err);
+    MxDataStatus status = has_one ? MX_DATA_OK : mx_loader_next(l->loader, take.n, batch, err);
     tracer_span("data", "wait for batch", l->step, start);
     if (status == MX_DATA_END) l->stop_reason = mx_data_end_reason(l->data.train);
     if (status == MX_DATA_ERROR) mx_context(err, "training data");
@@ -169,7 +170,7 @@ static MxDataStatus next_batch(Loop *l, MxBatch *batch, MxError *err) {
 static bool make_step(Loop *l, const MxBatch *batch, double start, MxError *err) {
     MxBatch now = *batch;
     bool reuses = l->config->reuse_example_batch > 0 && l->step > l->start;
-    int64_t of = reuses ? 0 : l->step / mx_config_iterations(l->config);
+    int64_t of = reuses ? 0 : mx_config_take(l->config, l->step).first;
     if (!before_batch(l, false, of, &now, err) || !train_step(l, &now, err)) return false;
     console_took_step(&l->console, mx_clock_s() - start);
     if (console_eval_is_due(&l->console, l->step) && !evaluate(l, err)) return false;

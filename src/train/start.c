@@ -245,7 +245,7 @@ static bool open_folder(Loop *l, MxError *err) {
 static int64_t n_steps(const Loop *l) {
     const MxConfig *c = l->config;
     bool is_endless = !l->data.train || c->reuse_example_batch > 0;
-    int64_t of_data = is_endless ? -1 : mx_data_steps(l->data.train) * mx_config_iterations(c);
+    int64_t of_data = is_endless ? -1 : mx_config_steps_of(c, mx_data_steps(l->data.train));
     return of_data >= 0 && of_data < c->steps ? of_data : c->steps;
 }
 
@@ -276,8 +276,9 @@ bool loop_prepare(Loop *l, MxError *err) {
     if (!has_steps(l)) return true;
     const MxLoaderConfig ahead = {.dataset = l->data.train,
                                   .part = l->train_part,
-                                  .first_step = l->start / mx_config_iterations(l->config),
-                                  .depth = 2};
+                                  .first_step = mx_config_take(l->config, l->start).first,
+                                  .depth = 2,
+                                  .most = l->config->ramp.stages ? l->config->accumulations : 1};
     return open_parts(l, err) && samples_open(&l->arena, l->state, &l->samples, err) &&
            exams_open(&l->arena, l->state, &l->exams, err) && open_metrics(l, l->start, err) &&
            mx_loader_open(&l->arena, &ahead, &l->loader, err);

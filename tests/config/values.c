@@ -1,4 +1,5 @@
 /* values.c — derived values, warnings, dumping and reporting. */
+#include "common/goldens.h"
 #include "config_tests.h"
 
 START_TEST(sizes_follow_the_scale) {
@@ -73,6 +74,57 @@ START_TEST(names_of_folders) {
     ck_assert_str_eq(m.config->run_dir, "/x/llama2-7b");
     ck_assert_str_eq(m.config->checkpoint_dir, "/x/llama2-7b/checkpoints");
     unload(&m);
+}
+END_TEST
+
+/* A line of the golden: keys of a config, and rows of its first steps. */
+static void check_ramp(const MxJson *line, const char *yaml) {
+    Loaded l = load_config(yaml, NULL, NULL);
+    ck_assert_msg(l.ok, "%s%s", yaml, l.err.text.data);
+    const MxJson *rows = mx_json_get(line, "rows");
+    int64_t first = 0;
+    for (size_t step = 0; step < mx_json_length(rows); step++) {
+        int64_t want;
+        MxTake take = mx_config_take(l.config, (int64_t)step);
+        ck_assert(mx_json_int(mx_json_at(rows, step), &want));
+        ck_assert_msg(take.n * l.config->rows_at_once == want,
+                      "%sstep %zu: %lld batches of %lld, not "
+                      "%lld rows",
+                      yaml, step, (long long)take.n, (long long)l.config->rows_at_once,
+                      (long long)want);
+        ck_assert_int_eq(take.first, first);
+        ck_assert_int_eq(mx_config_steps_of(l.config, first), (int64_t)step);
+        ck_assert_int_eq(mx_config_steps_of(l.config, first + take.n - 1), (int64_t)step);
+        first += take.n;
+    }
+    unload(&l);
+}
+
+START_TEST(batches_grow_as_maxtexts) {
+    MxArena arena = {.name = "ramps"};
+    MxError err = {0};
+    MxBytes bytes;
+    const char *path = goldens_find(&arena, "train/rampup.jsonl");
+    if (!path) path = GOLDENS_HERE "/train/rampup.jsonl"; /* what the larger set lacks */
+    ck_assert(mx_file_read(&arena, path, 1 << 20, &bytes, &err));
+    char *text = mx_arena_strndup(&arena, (const char *)bytes.data, bytes.size);
+    int n = 0;
+    for (char *at = strtok(text, "\n"); at; at = strtok(NULL, "\n"), n++) {
+        const MxJson *line = mx_json_parse(&arena, at, strlen(at), path, &err);
+        MxText yaml;
+        ck_assert_msg(line != NULL, "%s", err.text.data);
+        mx_text_init(&yaml, &arena);
+        mx_text_add(&yaml, "enable_rampup_batch_size: true\nsteps: 99\n");
+        for (const char *key = at; (key = strchr(key, '"')) && strncmp(key, "\"rows", 5);) {
+            const char *end = strchr(++key, '"'), *value = end + 3;
+            mx_text_add(&yaml, "%.*s: %.*s\n", (int)(end - key), key, (int)strcspn(value, ","),
+                        value);
+            key = end + 1;
+        }
+        check_ramp(line, yaml.data);
+    }
+    ck_assert_int_gt(n, 0);
+    mx_arena_release(&arena);
 }
 END_TEST
 
@@ -210,6 +262,7 @@ TCase *value_cases(void) {
     tcase_add_test(tc, batches_and_steps);
     tcase_add_test(tc, absurd_sizes);
     tcase_add_test(tc, names_of_folders);
+    tcase_add_test(tc, batches_grow_as_maxtexts);
     tcase_add_test(tc, inert_keys_are_named_once);
     tcase_add_test(tc, keys_of_other_programs_say_what_does_it_here);
     tcase_add_test(tc, later_keys_keep_their_default);

@@ -93,7 +93,7 @@ static void open_side(MxArena *arena, MxConfig *config, MxComm *of, Side *side) 
 static MxLoss next_loss(Side *side, MxUpdate *update) {
     MxBatch batch;
     MxError err = {0};
-    ck_assert_int_eq(mx_loader_next(side->loader, &batch, &err), MX_DATA_OK);
+    ck_assert_int_eq(mx_loader_next(side->loader, 1, &batch, &err), MX_DATA_OK);
     MxLoss loss = mx_train_loss_and_grad(side->state, &batch);
     *update = mx_train_update(side->state);
     return loss;

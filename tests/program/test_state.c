@@ -50,7 +50,7 @@ static void take_steps(Trained *t, int n) {
     MxError err = {0};
     MxBatch batch;
     for (int i = 0; i < n; i++) {
-        ck_assert_int_eq(mx_loader_next(t->loader, &batch, &err), MX_DATA_OK);
+        ck_assert_int_eq(mx_loader_next(t->loader, 1, &batch, &err), MX_DATA_OK);
         t->loss = mx_train_loss_and_grad(t->state, &batch);
         mx_train_update(t->state);
     }
@@ -179,6 +179,47 @@ START_TEST(splits_of_a_batch_agree) {
 }
 END_TEST
 
+/* Rows of a batch from `first` on, and those behind them. */
+static MxBatch *rows_of(MxArena *arena, const MxBatch *batch, int64_t first, int64_t rows,
+                        MxBatch *next) {
+    MxBatch *part = mx_new(arena, MxBatch);
+    *part = mx_batch_new(arena, rows, batch->length);
+    for (int f = 0; f < MX_BATCH_FIELDS; f++)
+        memcpy(part->field[f], batch->field[f] + first * batch->length,
+               (size_t)(rows * batch->length) * sizeof(int32_t));
+    part->next = next;
+    return part;
+}
+
+START_TEST(a_step_takes_several_batches) {
+    Trained grows, whole;
+    open_trained(&grows, "enable_rampup_batch_size=true per_device_batch_size=8 "
+                         "per_device_batch_size_start=2 per_device_batch_size_increment=2");
+    MxBatch all = ragged_batch(&grows.arena, grows.config);
+    for (int64_t n = 4; n >= 1; n--) {
+        MxBatch *chain = NULL;
+        for (int64_t i = n - 1; i >= 0; i--) chain = rows_of(&grows.arena, &all, 2 * i, 2, chain);
+        open_trained(&whole, mx_arena_printf(&scratch, "per_device_batch_size=%d", (int)(2 * n)));
+        MxLoss got = mx_train_loss_and_grad(grows.state, chain);
+        MxLoss want =
+            mx_train_loss_and_grad(whole.state, rows_of(&whole.arena, &all, 0, 2 * n, NULL));
+        ck_assert_double_eq(got.total_weights, want.total_weights);
+        ck_assert_double_eq_tol(got.loss, want.loss, 1e-6 * want.loss);
+        const MxTree *params = mx_model_params(mx_train_state_model(grows.state));
+        for (int i = 0; i < params->n; i++) {
+            double error = program_error(mx_train_gradient(&scratch, grows.state, i),
+                                         mx_train_gradient(&scratch, whole.state, i),
+                                         mx_shape_count(params->leaves[i].shape));
+            ck_assert_msg(error <= 1e-6, "%d batches: gradient of %s differs by %.3g", (int)n,
+                          params->leaves[i].path, error);
+        }
+        close_trained(&whole);
+    }
+    close_trained(&grows);
+    mx_arena_release(&scratch);
+}
+END_TEST
+
 START_TEST(runs_with_other_seeds_differ) {
     Trained a, b;
     open_trained(&a, "");
@@ -233,7 +274,7 @@ START_TEST(evaluation_is_the_training_loss_and_changes_nothing) {
     Trained t;
     MxBatch batch;
     open_trained(&t, "");
-    ck_assert_int_eq(mx_loader_next(t.loader, &batch, &err), MX_DATA_OK);
+    ck_assert_int_eq(mx_loader_next(t.loader, 1, &batch, &err), MX_DATA_OK);
     MxLoss train = mx_train_loss_and_grad(t.state, &batch), eval = mx_train_eval(t.state, &batch);
     ck_assert_double_eq_tol(train.loss, eval.loss, 1e-6 * train.loss);
     ck_assert(train.total_weights == eval.total_weights);
@@ -288,6 +329,7 @@ Suite *state_suite(void) {
     tcase_add_test(tcase, steps_allocate_nothing);
     tcase_add_loop_test(tcase, runs_agree, 0, MX_COUNT(pairs));
     tcase_add_loop_test(tcase, splits_of_a_batch_agree, 0, MX_COUNT(splits));
+    tcase_add_test(tcase, a_step_takes_several_batches);
     tcase_add_test(tcase, runs_with_other_seeds_differ);
     tcase_add_test(tcase, fused_queries_start_small);
     tcase_add_test(tcase, full_rematerialisation_needs_less_memory);

@@ -124,6 +124,9 @@ static const struct {
     {BY_STEPS, "dtype=bfloat16 mu_dtype=bfloat16"},
     {BY_STEPS, "pure_nnx=false scan_layers=false opt_type=sgd"},
     {BY_STEPS, "opt_type=lion learning_rate=0.0003"},
+    {BY_STEPS,
+     "enable_rampup_batch_size=true per_device_batch_size=6 per_device_batch_size_start=2 "
+     "per_device_batch_size_increment=2 global_rampup_samples=100 dropout_rate=0.1"},
     {BY_STEPS, "opt_type=muon mu_dtype=bfloat16 pure_nnx=false"},
     {BY_STEPS, "opt_type=muon decoder_block=mixtral num_experts=4 num_experts_per_tok=2"},
     {BY_STEPS, "opt_type=adafactor adafactor_min_dim_size_to_factor=8 adafactor_momentum=0.9 "
