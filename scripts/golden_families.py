@@ -244,21 +244,24 @@ def follow(state, config, mesh, shardings, batches, file):
     return metrics
 
 
-def make(name, source, folder):
-    model_name, words = CASES[name]
+def with_common(words):
+    """A case's keys, and the common ones that it does not say."""
     own = words.split()
     names = {k.split("=")[0] for k in own}
-    keys = [k for k in COMMON if k.split("=")[0] not in names] + own
+    return [k for k in COMMON if k.split("=")[0] not in names] + own
+
+
+def write(path, name, model_name, keys, ours, batches, whole=None):
+    """One golden. Of a config that accumulates gradients, the same without is `whole`: logits and loss are of all rows."""
     config = configure(model_name, keys)
     recorder = create_goodput_recorder(config)
     (_, _, shardings, _, mesh, schedule, _, _, _, _, state) = train_utils.setup_train_loop(config, recorder)
     add_noise(state.model, config.init_weights_seed, config.num_experts)
-    batches = batches_of(source, config.vocab_size, config.attention_type == "compressed")
-    with h5py.File(f"{folder}/{name}.h5", "w", libver=("v110", "v110")) as file:
+    with h5py.File(path, "w", libver=("v110", "v110")) as file:
         file.attrs["name"] = name
         file.attrs["model_name"] = model_name
         file.attrs["decoder_block"] = str(config.decoder_block.value)
-        file.attrs["config_cli"] = " ".join(keys) + OURS.get(name, "")
+        file.attrs["config_cli"] = " ".join(keys) + ours
         file.attrs["seed"] = config.init_weights_seed
         file.attrs["maxtext_commit"] = "e591f30c"
         file.attrs["versions"] = json.dumps({"jax": jax.__version__, "jaxlib": jaxlib.__version__,
@@ -267,9 +270,18 @@ def make(name, source, folder):
         put(file, "batch", {k: v[0] for k, v in batches.items()})
         put(file, "train/batches", batches)
         with jax.set_mesh(mesh), mesh, partitioning.axis_rules(config.logical_axis_rules):
-            measure(state, config, mesh, batches, file)
-            print(name, follow(state, config, mesh, shardings, batches, file))
+            measure(state, whole or config, mesh, batches, file)
+            metrics = follow(state, config, mesh, shardings, batches, file)
         file["train/learning_rate"] = np.asarray([float(schedule(s)) for s in range(STEPS)], np.float32)
+    return metrics
+
+
+def make(name, source, folder):
+    model_name, words = CASES[name]
+    keys = with_common(words)
+    config = configure(model_name, keys)
+    batches = batches_of(source, config.vocab_size, config.attention_type == "compressed")
+    print(name, write(f"{folder}/{name}.h5", name, model_name, keys, OURS.get(name, ""), batches))
 
 
 def main():
@@ -278,4 +290,5 @@ def main():
             make(name, source, sys.argv[1])
 
 
-main()
+if __name__ == "__main__":
+    main()
