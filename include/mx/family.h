@@ -234,6 +234,8 @@ static inline int mx_family_a_name(const MxFamily *family) {
 }
 /* mx_family_has — whether some of its layers have a block of a kind. */
 bool mx_family_has(const MxFamily *family, MxBlockKind kind);
+/* mx_family_reads — whether its `keys` name a key. */
+bool mx_family_reads(const MxFamily *family, const char *key);
 
 /* The decoder blocks that are built, and the others, with blanks between. */
 extern const char mx_families_built[], mx_families_later[];

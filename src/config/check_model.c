@@ -135,7 +135,7 @@ static void check_cycle(ConfigLoad *load, const MxConfig *c) {
         check_turns(load, c);
         return;
     }
-    bool is_read = config_word_in(family->keys, "inhomogeneous_layer_cycle_interval");
+    bool is_read = mx_family_reads(family, "inhomogeneous_layer_cycle_interval");
     if (is_read && said != 1 && said != family->period)
         config_fail(load, MX_KEY_inhomogeneous_layer_cycle_interval,
                     "not available yet: %s wants %d here, found %lld", c->decoder_block,

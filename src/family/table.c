@@ -56,6 +56,10 @@ bool mx_family_has(const MxFamily *family, MxBlockKind kind) {
     return has;
 }
 
+bool mx_family_reads(const MxFamily *family, const char *key) {
+    return family->keys && mx_text_has_word(family->keys, key);
+}
+
 /* ---- stacks */
 
 MxStacking mx_family_stacking(const MxFamily *family, int period) {

@@ -154,7 +154,8 @@ static void add_balance(const Pass *p, MxValue scores_BTX, MxValue ids_BTC) {
 
 static MxTopKAttr choice_of(const MxConfig *c) {
     MxTopKAttr attr = {.k = c->num_experts_per_tok};
-    if (c->n_routing_groups == -1) return attr;
+    bool has_groups = mx_family_reads(mx_family_find(c->decoder_block), "n_routing_groups");
+    if (!has_groups || c->n_routing_groups == -1) return attr;
     attr.n_groups = c->n_routing_groups;
     attr.n_best = c->topk_routing_group;
     return attr;

@@ -57,7 +57,8 @@ static bool read_activation(const MxConfig *c, const char *name, MxActivation *o
 
 /* Experts may have a limit, and gates that gate themselves, as x sigmoid(1.702 x). */
 static bool read_expert(const MxConfig *c, Spec *spec, MxError *err) {
-    double limit = c->mlp_activations_limit;
+    bool has_limit = mx_family_reads(mx_family_find(c->decoder_block), "mlp_activations_limit");
+    double limit = has_limit ? c->mlp_activations_limit : 0;
     MxActivation activation = spec->activations[0];
     spec->expert = (MxGluAttr){.activation = activation, .limit = limit > 0 ? limit : 0};
     if (!spec->row->gates_themselves) return true;

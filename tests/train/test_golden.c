@@ -36,6 +36,8 @@ typedef struct Case {
 
 static const Case cases[] = {
     {"qwen3", .rounds_table = true, .extra = ""},
+    /* Keys that act in other families alone. */
+    {"mixtral", .extra = "mlp_activations_limit=0.1 n_routing_groups=2 topk_routing_group=1"},
     {"gemma", .rounds_table = true, .extra = ""},
     {"gemma3", .rounds_table = true, .extra = ""},
     {"gpt3", .rounds_table = true, .extra = ""},
