@@ -178,6 +178,11 @@ bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **o
 bool mx_config_runnable(const MxConfig *config, MxError *err);
 /* mx_config_names_eval — whether the config names data for evaluation, so that none is held out. */
 bool mx_config_names_eval(const MxConfig *config);
+/* mx_config_has_capacity — whether experts take a share of a row's choices alone. Source: MaxText
+ * layers/moe.py @e591f30c, where products of rows sorted by experts drop none. */
+static inline bool mx_config_has_capacity(const MxConfig *config) {
+    return !config->sparse_matmul && config->capacity_factor > 0;
+}
 /* mx_config_writes — whether the policy generates the responses that it is trained on. */
 bool mx_config_writes(const MxConfig *config);
 /* mx_config_iterations — steps that learn from one batch (rl.num_iterations), at least 1: step k

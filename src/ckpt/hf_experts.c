@@ -220,7 +220,7 @@ static bool fits_routing(const MxConfig *c, const MxHfNames *names, MxError *err
         MxKey key;
         bool is_so;
         const char *wanted;
-    } wants[] = {{MX_KEY_capacity_factor, c->capacity_factor <= 0, "0 or below"},
+    } wants[] = {{MX_KEY_capacity_factor, !mx_config_has_capacity(c), "0 or below"},
                  {MX_KEY_routed_bias, c->routed_bias == has_bias, has_bias ? "true" : "false"},
                  {MX_KEY_mlp_bias, c->mlp_bias == has_biases, has_biases ? "true" : "false"},
                  {MX_KEY_routed_score_func, !strcmp(c->routed_score_func, score),

@@ -76,6 +76,10 @@ static bool has_texts(const ConfigLoad *load) {
     return c->tokenize_train_data || (has_own_eval(load) && c->tokenize_eval_data);
 }
 
+static bool has_dense_experts(const ConfigLoad *load) {
+    return !load->config->sparse_matmul;
+}
+
 static bool has_writer(const ConfigLoad *load) {
     return mx_config_writes(load->config);
 }
@@ -129,6 +133,7 @@ static const Test
     streams = {has_streams, "it acts where mhc_expansion_rate is above 1"},
     mixed_streams = {has_mixed_streams,
                      "it acts where mhc_expansion_rate is above 1 and enable_mhc_lite is false"},
+    dense_experts = {has_dense_experts, "it acts where sparse_matmul is false, here it is true"},
     recall = {has_recall, "it acts where engram_layers names layers"},
     norms_of_heads = {has_norms_of_heads,
                       "it acts where queries and keys have norms before they are turned"},

@@ -218,8 +218,8 @@ static void check_attention(ConfigLoad *load, const MxConfig *c) {
 
 /* A choice beyond the capacity has no expert, whose bias it would take. */
 static void check_capacity(ConfigLoad *load, const MxConfig *c) {
-    if (GOOD(load, MX_KEY_capacity_factor, MX_KEY_mlp_bias) && c->mlp_bias &&
-        c->capacity_factor > 0)
+    if (GOOD(load, MX_KEY_capacity_factor, MX_KEY_sparse_matmul, MX_KEY_mlp_bias) && c->mlp_bias &&
+        mx_config_has_capacity(c))
         config_fail(
             load, config_culprit(load, MX_KEY_capacity_factor, MX_KEY_mlp_bias),
             "a capacity (capacity_factor) and biases of experts (mlp_bias) do not go together: "

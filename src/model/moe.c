@@ -1,6 +1,6 @@
 /* moe.c — a block: a mixture of gated feed-forward experts, a few of which process each token. A
  * router scores experts; the best `num_experts_per_tok` are chosen, and their outputs are added,
- * weighted by scores. No choice is dropped, unless capacity_factor limits the tokens of a row per
+ * weighted by scores. No choice is dropped, unless a capacity limits the tokens of a row per
  * expert; further choices contribute nothing. A shared unit may process all tokens. Scores are
  * computed in the dtype of activations, everything that follows from them in float32. Source:
  * MaxText layers/moe.py (RoutedMoE, RoutedAndSharedMoE) @e591f30c; Shazeer et al. 2017, Fedus et
@@ -291,7 +291,7 @@ static MxValue made_by_experts(const Pass *p, const Spec *spec, const Leaves *l,
                                MxValue ids_BTC) {
     MxTrace *t = p->t;
     const MxConfig *c = p->model->config;
-    if (c->capacity_factor <= 0)
+    if (!mx_config_has_capacity(c))
         return pass_experts(p, spec, l, (ExpertRows){x_BTD, ids_BTC, false});
     MxSlotsAttr slots = slots_of(c, mx_trace_type(t, x_BTD).shape.dim[1]);
     MxValue x_BXSD = mx_to_slots(t, x_BTD, ids_BTC, slots);

@@ -141,7 +141,7 @@ static const struct {
                "lora.lora_rank=4 lora.lora_alpha=8 lora.lora_module_path=.*MoeBlock_0"},
     {BY_STEPS, "decoder_block=mixtral num_experts=4 num_experts_per_tok=2 lora.enable_lora=true "
                "lora.lora_rank=4 lora.lora_alpha=8 lora.lora_module_path=.*MoeBlock_0 "
-               "capacity_factor=1.5 pure_nnx=false scan_layers=false"},
+               "sparse_matmul=false capacity_factor=1.5 pure_nnx=false scan_layers=false"},
     {BY_STEPS, "use_grpo=true rl.num_generations=4 packing=false dataset_type=hf hf_path=json "
                "hf_train_files=posttrain/rewards_train.jsonl "
                "hf_eval_files=posttrain/rewards_eval.jsonl max_target_length=64 "

@@ -111,13 +111,14 @@ static void open_everything(Everything *e, const char *more) {
     }
 }
 
-static const char *const everything[] = {"",
-                                         "decoder_block=qwen3 use_qk_norm=true",
-                                         "attention_bias=true scan_layers=false",
-                                         ALL_EXPERTS,
-                                         ALL_EXPERTS "capacity_factor=1 scan_layers=false",
-                                         EXPERTS,
-                                         EXPERTS "capacity_factor=1 scan_layers=false"};
+static const char *const everything[] = {
+    "",
+    "decoder_block=qwen3 use_qk_norm=true",
+    "attention_bias=true scan_layers=false",
+    ALL_EXPERTS,
+    ALL_EXPERTS "sparse_matmul=false capacity_factor=1 scan_layers=false",
+    EXPERTS,
+    EXPERTS "sparse_matmul=false capacity_factor=1 scan_layers=false"};
 enum { DIFFERENTIABLE = 5 }; /* of these; in the rest other experts are chosen after a step */
 
 /* Merged weights without adapters compute the same; the model without adapters does not. */
