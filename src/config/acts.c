@@ -76,6 +76,13 @@ static bool has_texts(const ConfigLoad *load) {
     return c->tokenize_train_data || (has_own_eval(load) && c->tokenize_eval_data);
 }
 
+/* Feed-forward blocks, or units beside experts, which are alike. */
+static bool has_units(const ConfigLoad *load) {
+    const MxFamily *family = mx_family_find(load->config->decoder_block);
+    return mx_family_has(family, MX_BLOCK_GLU) ||
+           (mx_family_reads(family, "shared_experts") && load->config->shared_experts);
+}
+
 static bool has_dense_experts(const ConfigLoad *load) {
     return !load->config->sparse_matmul;
 }
@@ -134,6 +141,7 @@ static const Test
     mixed_streams = {has_mixed_streams,
                      "it acts where mhc_expansion_rate is above 1 and enable_mhc_lite is false"},
     dense_experts = {has_dense_experts, "it acts where sparse_matmul is false, here it is true"},
+    units = {has_units, "it acts where layers have a feed-forward block or shared experts"},
     recall = {has_recall, "it acts where engram_layers names layers"},
     norms_of_heads = {has_norms_of_heads,
                       "it acts where queries and keys have norms before they are turned"},

@@ -268,10 +268,6 @@ static void check_experts(ConfigLoad *load, const MxConfig *c) {
     check_capacity(load, c);
     check_groups(load, c);
     if (mx_family_has(family, MX_BLOCK_GLU)) return;
-    if (c->fused_mlp)
-        config_fail(load, MX_KEY_fused_mlp,
-                    "true, but no layer of %s has a feed-forward block without experts",
-                    c->decoder_block);
     if (GOOD(load, MX_KEY_base_mlp_dim, MX_KEY_base_moe_mlp_dim) && c->moe_mlp_dim != c->mlp_dim)
         config_fail(load, MX_KEY_base_moe_mlp_dim,
                     "%lld, but base_mlp_dim is %lld; wants the same in %s, all of whose layers "

@@ -69,13 +69,10 @@ static bool read_expert(const MxConfig *c, Spec *spec, MxError *err) {
                           mx_activation_names[activation], c->decoder_block);
 }
 
-/* Experts are gated units: one activation times a linear branch. */
+/* Experts are gated units whatever other blocks are: the first activation times a linear branch.
+ * Source: MaxText layers/moe.py (apply_ffn_activation) @e591f30c. */
 static bool read_activations(const MxConfig *c, Spec *spec, MxError *err) {
     MxStrs names = c->mlp_activations;
-    bool is_gated = names.n == 2 && !strcmp(names.item[1], "linear");
-    if (!is_gated && mx_model_has_experts(c))
-        return mx_config_fail(err, c, MX_KEY_mlp_activations,
-                              "not available yet for experts: only [ACTIVATION, linear] works now");
     if (names.n < 1 || names.n > MOST_ACTIVATIONS)
         return mx_config_fail(err, c, MX_KEY_mlp_activations,
                               "wants one to three branches, found %d", names.n);

@@ -272,8 +272,6 @@ END_TEST
 static const struct {
     const char *overrides[5], *message;
 } refusals[] = {
-    {{"decoder_block=mixtral", "mlp_activations=['silu']"},
-     "mlp_activations: not available yet for experts: only [ACTIVATION, linear]"},
     {{"mlp_activations=[silu,silu,silu,silu]"},
      "mlp_activations: wants one to three branches, found 4"},
     {{"decoder_block=qwen3_next"},

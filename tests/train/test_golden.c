@@ -36,9 +36,10 @@ typedef struct Case {
 
 static const Case cases[] = {
     {"qwen3", .rounds_table = true, .extra = ""},
-    /* Keys that act in other families alone, and a capacity where rows are sorted by experts. */
+    /* Keys that act in other families alone, a capacity where rows are sorted by experts, and what
+       experts do not read: fused branches, and activations behind the first. */
     {"mixtral", .extra = "mlp_activations_limit=0.1 n_routing_groups=2 topk_routing_group=1 "
-                         "capacity_factor=0.5"},
+                         "capacity_factor=0.5 fused_mlp=true mlp_activations=['silu']"},
     {"gemma", .rounds_table = true, .extra = ""},
     {"gemma3", .rounds_table = true, .extra = ""},
     {"gpt3", .rounds_table = true, .extra = ""},
