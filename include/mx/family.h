@@ -193,9 +193,11 @@ typedef struct MxFamily {
      * these bits alone, the lowest of them counting 1, the next 2. The period is then that of files
      * of which nothing is known. 0 = none. */
     int keys_say_turns;
-    int expert_specs; /* where num_experts is above 1, specs so much further on count; 0 = always
-                         those of turns */
-    MxNormKind norm;  /* of layers and behind the last */
+    bool ahead_is_first; /* modules that look ahead are of the first layer's kind, as MaxText's
+                            class of layers is by default; else of the last one's */
+    int expert_specs;    /* where num_experts is above 1, specs so much further on count; 0 = always
+                            those of turns */
+    MxNormKind norm;     /* of layers and behind the last */
     bool norms_are_whole; /* their scales have no logical axis */
     const char *layers;   /* what MaxText calls them, "moe_layers"; NULL = "layers" */
     /* The first first_num_dense_layers are all of one spec, and a stack of their own that is called
@@ -305,6 +307,9 @@ typedef struct MxLayers {
 MxLayers mx_layers(const MxFamily *family, MxLayerKeys keys);
 /* mx_layer_spec — of a layer, counted from 0. */
 const MxLayerSpec *mx_layer_spec(const MxLayers *layers, int layer);
+/* mx_layer_ahead — of modules that look ahead, never of the kind of first layers. Source: MaxText
+ * models/models.py @e591f30c, which takes the class of layers. */
+const MxLayerSpec *mx_layer_ahead(MxLayers layers);
 
 /* mx_layer_giver — whose keys and values a layer takes; -1 = nobody's. */
 int mx_layer_giver(const MxLayers *layers, int layer);

@@ -92,6 +92,7 @@ const MxFamily family_gemma3 = {
               {GEMMA3_LAYER, .sees = MX_SEES_ALL_BEFORE}},
     .n_specs = 2,
     .period = 6,
+    .ahead_is_first = true,
     .turns = {0, 0, 0, 0, 0, 1},
     .place = MX_STACK_PLACE,
     .mark = "/post_ffw_norm/scale",

@@ -66,6 +66,7 @@ const MxFamily family_gemma4 = {
               [WITH_EXPERTS + GLOBAL] = {.block = GEMMA4_SPARSE, GEMMA4_GLOBAL}},
     .n_specs = 4,
     .expert_specs = WITH_EXPERTS,
+    .ahead_is_first = true,
     .period = 6,
     .turns = {LOCAL, LOCAL, LOCAL, LOCAL, LOCAL, GLOBAL},
     .place = MX_STACK_PLACE,

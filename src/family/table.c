@@ -169,6 +169,11 @@ const MxLayerSpec *mx_layer_spec(const MxLayers *layers, int layer) {
     return &family->specs[later < 0 ? family->first_spec : family->turns[later % n] + further];
 }
 
+const MxLayerSpec *mx_layer_ahead(MxLayers layers) {
+    layers.n_first = 0;
+    return mx_layer_spec(&layers, layers.family->ahead_is_first ? 0 : layers.n - 1);
+}
+
 static int count_first(const MxFamily *family, MxLayerKeys keys, int n) {
     int64_t said = family->first_layers ? keys.n_dense : family->first_hash ? keys.n_hash : 0;
     return said < n ? (int)said : n;

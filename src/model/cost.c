@@ -19,8 +19,7 @@ static BlockFlops layer_flops(const MxConfig *c, const MxLayerSpec *spec, double
     return sum;
 }
 
-/* All layers, and the modules that look ahead, which are of the last one's kind, never of first
- * ones'. */
+/* All layers, and the modules that look ahead. */
 static void forward_flops(const MxConfig *c, double rows, double length, BlockFlops *layers,
                           BlockFlops *ahead) {
     MxLayers all = mx_model_layers(c);
@@ -37,9 +36,7 @@ static void forward_flops(const MxConfig *c, double rows, double length, BlockFl
     BlockFlops recall = model_recall_flops(c, rows * length);
     layers->weights += recall.weights * c->n_recall;
     layers->attention += recall.attention * c->n_recall;
-    all.n_first = 0;
-    *ahead =
-        layer_flops(c, mx_layer_spec(&all, all.n - 1), rows, length, (double)c->mtp_num_layers);
+    *ahead = layer_flops(c, mx_layer_ahead(all), rows, length, (double)c->mtp_num_layers);
 }
 
 /* Of the head, for a token. */

@@ -111,11 +111,9 @@ static MxDtype weight_dtype(const MxModel *model) {
     return dtype;
 }
 
-/* The kind of the last layer, and never of first ones. */
 static int spec_of_ahead(const MxModel *model) {
     MxLayers layers = mx_model_layers(model->config);
-    layers.n_first = 0;
-    return (int)(mx_layer_spec(&layers, layers.n - 1) - model->family->specs);
+    return (int)(mx_layer_ahead(layers) - model->family->specs);
 }
 
 /* Not stacked. */

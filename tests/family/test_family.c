@@ -158,6 +158,19 @@ static const struct {
     {"envy", 2, 3, 2, MX_ROPE_AS_SAID, MX_BLOCK_MOE},
 };
 
+/* That of Gemma 3 sees a window whatever the last layer sees; in a random model of MaxText's its
+ * loss was off by 0.1 % else. */
+START_TEST(modules_ahead_have_a_kind) {
+    const MxFamily *gemma3 = mx_family_find("gemma3"), *deepseek = mx_family_find("deepseek");
+    MxLayers layers = mx_layers(gemma3, (MxLayerKeys){.n = 6});
+    ck_assert_int_eq(mx_layer_spec(&layers, 5)->sees, MX_SEES_ALL_BEFORE);
+    ck_assert_int_eq(mx_layer_ahead(layers)->sees, MX_SEES_WINDOW);
+    layers = mx_layers(deepseek, (MxLayerKeys){.n = 2, .n_dense = 2});
+    ck_assert_int_eq(mx_layer_spec(&layers, 1)->block[1].kind, MX_BLOCK_GLU);
+    ck_assert_int_eq(mx_layer_ahead(layers)->block[1].kind, MX_BLOCK_MOE);
+}
+END_TEST
+
 START_TEST(keys_say_kinds) {
     MxLayerKeys keys = {.n = 24, .cycle = 12};
     keys.nope_interval = said[_i].nope_interval;
@@ -184,6 +197,7 @@ int main(void) {
     tcase_add_test(tcase, runs_are_stacked_inside);
     tcase_add_loop_test(tcase, first_layers_are_a_stack, 0, MX_COUNT(first));
     tcase_add_loop_test(tcase, keys_say_kinds, 0, MX_COUNT(said));
+    tcase_add_test(tcase, modules_ahead_have_a_kind);
     suite_add_tcase(suite, tcase);
     return RUN_SUITES(suite);
 }
