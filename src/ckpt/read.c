@@ -137,11 +137,13 @@ static void add_leaf(Reader *r, const MxLeaf *leaf) {
                 mx_shape_text(&r->arena, want));
 }
 
-/* Arrays of the section that no leaf wanted. */
+/* Arrays of the section that no leaf wanted. Those without elements say nothing: MaxText has them
+ * for no shared experts. */
 static void report_extra(Reader *r) {
     for (int i = 0; i < r->survey.n; i++) {
         const CkptEntry *e = &r->survey.entries[i];
-        if (r->is_used[i] || !e->row || e->row->is_optional ||
+        bool is_empty = !mx_shape_count(e->array->shape);
+        if (r->is_used[i] || is_empty || !e->row || e->row->is_optional ||
             !mx_text_has_prefix(e->path, r->section))
             continue;
         mx_fail(r->err, MX_EXIT_BAD_INPUT, in_file(r), "\"%s\" %s is not in the model",
