@@ -149,7 +149,7 @@ CHOICES = [
      "capacity_factor=1.0"),
     (SPARSE, 0.4, "load_balance_loss_weight=0.0 | load_balance_loss_weight=1.0"),
     ("mixtral|qwen3_moe|qwen3_custom_moe|qwen3_next|qwen3_5|envy|deepseek2|gemma4_experts", 0.4, "norm_topk_prob=true | norm_topk_prob=false"),
-    ("mixtral|qwen3_moe|qwen3_custom_moe|envy|deepseek2", 0.3, "routed_score_func=sigmoid | routed_score_func=sigmoid routed_scaling_factor=1.5 | "
+    ("mixtral|qwen3_moe|qwen3_custom_moe|envy", 0.3, "routed_score_func=sigmoid | routed_score_func=sigmoid routed_scaling_factor=1.5 | "
      "routed_bias=true | routed_score_func=sigmoid routed_bias=true norm_topk_prob=true"),
     ("deepseek", 0.5, "routed_score_func=softmax | norm_topk_prob=true | routed_bias=false | routed_bias_update_rate=0.01 scan_layers=true | "
      "num_experts=4 num_experts_per_tok=2 n_routing_groups=2 topk_routing_group=1"),
@@ -172,11 +172,12 @@ CHOICES = [
     ("(?!deepseek|simple|gemma4|qwen3_next|qwen3_5|gpt3).*|deepseek", 0.2, "mtp_num_layers=1 | mtp_num_layers=2 mtp_loss_scaling_factor=0.5"),
     (".*", 0.25, "z_loss_multiplier=0.01"),
     (".*", 0.15, "num_vocab_tiling=3"),
-    (".*", 0.35, "opt_type=adam_pax | opt_type=sgd learning_rate=0.1 | mu_dtype=bfloat16 | adam_eps_root=1.e-6 | "
+    (".*", 0.35, "opt_type=adam_pax | opt_type=sgd learning_rate=0.01 | mu_dtype=bfloat16 | adam_eps_root=1.e-6 | "
      "adamw_mask=['.*norm.*','.*embedding.*'] | trainable_parameters_mask=['.*mlp.*','.*attention.*'] | "
      "skip_step_on_spikes=true skip_step_interval=3 skip_step_scaling_factor=0.5 gradient_clipping_threshold=0 | "
      "opt_type=adam_pax adamw_mask=['.*kernel'] | grad_dtype=float32 adam_weight_decay=0"),
-    ("llama2|qwen3|gemma3|deepseek2?", 0.15, "opt_type=muon muon_weight_decay=0.1 | opt_type=muon muon_consistent_rms=0.2 muon_beta=0.8"),
+    ("llama2|qwen3|gemma3|deepseek2?", 0.15, "opt_type=muon muon_weight_decay=0.1 param_scan_axis=1 | opt_type=muon muon_consistent_rms=0.2 muon_beta=0.8 "
+     "param_scan_axis=1"),
     (".*", 0.4, "lr_schedule_type=wsd wsd_decay_steps_fraction=0.5 | lr_schedule_type=wsd wsd_decay_steps_fraction=0.4 wsd_decay_style=cosine | "
      "warmup_steps_fraction=0 | learning_rate_schedule_steps=3 | learning_rate_schedule_steps=5 learning_rate_final_fraction=0 | warmup_steps_fraction=1.0"),
     (".*", 0.3, "gradient_clipping_threshold=0 | gradient_clipping_threshold=0.01 | gradient_clipping_threshold=100"),
