@@ -94,8 +94,7 @@ typedef struct MxUpdate {
     double learning_rate;
     double raw_grad_norm, grad_norm; /* before and after clipping */
     double param_norm;               /* after the update */
-    double max_logit;  /* use_qk_clip: the largest attention score of the batch; otherwise NAN */
-    bool was_left_out; /* skip_step_on_spikes: the update was skipped */
+    bool was_left_out;               /* skip_step_on_spikes: the update was skipped */
 } MxUpdate;
 
 /* mx_train_read_tokens — what n-gram memories of a model know of the tokens of the config's
@@ -281,15 +280,15 @@ MxUpdate mx_train_update(MxTrainState *state);
  * ranks' parts of it; does not change the state. */
 MxLoss mx_train_eval(MxTrainState *state, const MxBatch *batch);
 
-/* The loss of each replica (DiLoCo) on the last training batch, for at most MX_REPLICAS_TOLD
- * replicas; n 0 = there is only one replica. */
-enum { MX_REPLICAS_TOLD = 64 };
-typedef struct MxReplicaLosses {
-    int n;
-    const char **metric; /* [n] */
-    double *loss;        /* [n] */
-} MxReplicaLosses;
-MxReplicaLosses mx_train_replica_losses(const MxTrainState *state);
+/* A metric that a part of the program adds to those of every step. */
+typedef struct MxTold {
+    const char *metric;
+    double value; /* of the last step; NAN = it was not measured */
+} MxTold;
+
+/* mx_train_told — [n] all of them, in the order in which they are written; the same ones from the
+ * opening of a state on. */
+const MxTold *mx_train_told(const MxTrainState *state, int *n);
 
 /* mx_train_sum — the sums of the state's loss with this name; NULL = there are none. */
 const double *mx_train_sum(const MxTrainState *state, const MxLoss *loss, const char *name);

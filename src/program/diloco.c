@@ -122,20 +122,21 @@ static void show_outer(MxTrainState *s, int param) {
 }
 
 /* Source of the names: MaxText utils/diloco_sharding.py @e591f30c. */
-static void name_losses(MxTrainState *s, MxReplicaLosses *told) {
+static void name_losses(MxTrainState *s, Diloco *own) {
+    enum { MOST_TOLD = 64 };
     int64_t n = program_replicas(s);
     if (n == 1) return;
-    told->n = n < MX_REPLICAS_TOLD ? (int)n : MX_REPLICAS_TOLD;
-    told->metric = mx_new_n(s->arena, const char *, told->n);
-    told->loss = mx_new_n(s->arena, double, told->n);
-    for (int r = 0; r < told->n; r++)
-        told->metric[r] = mx_arena_printf(s->arena, "learning/loss_island_%d", r);
+    own->n_told = n < MOST_TOLD ? (int)n : MOST_TOLD;
+    own->metric = s->n_told;
+    for (int r = 0; r < own->n_told; r++)
+        program_add_metric(s, mx_arena_printf(s->arena, "learning/loss_island_%d", r),
+                           METRIC_LARGEST); /* all replicas know all losses */
 }
 
 static void show(MxTrainState *s) {
     Diloco *own = program_part(s, PART_diloco);
     const MxTree *params = mx_model_params(s->model);
-    name_losses(s, &own->told);
+    name_losses(s, own);
     own->keeper = program_stacked(s);
     for (int i = 0; i < params->n; i++) {
         if (params->leaves[i].kind != mx_model_trains(s->model)) continue;
@@ -204,7 +205,7 @@ const char *mx_train_replica_leaf(const MxTrainState *s) {
 /* ---- what all replicas tell */
 
 /* Every rank gets what the first rank of each replica has, n numbers: [replica, n]. */
-static const double *gather(MxTrainState *s, MxArena *arena, const double *own, int n) {
+static double *gather(MxTrainState *s, MxArena *arena, const double *own, int n) {
     const MxMesh *mesh = &s->mesh.mesh;
     int64_t replicas = program_replicas(s), *counts = mx_new_n(arena, int64_t, mesh->n_ranks);
     double *all = mx_new_n(arena, double, replicas *n);
@@ -214,15 +215,9 @@ static const double *gather(MxTrainState *s, MxArena *arena, const double *own, 
     return all;
 }
 
-/* For whoever tells them: all that a table of metrics has room for. */
-static void note_losses(MxTrainState *s, const MxLoss *losses) {
-    Diloco *own = program_part(s, PART_diloco);
-    for (int r = 0; r < own->told.n; r++) own->told.loss[r] = losses[r].loss;
-}
-
-MxReplicaLosses mx_train_replica_losses(const MxTrainState *s) {
+static void tell_losses(MxTrainState *s, const MxLoss *losses) {
     const Diloco *own = program_part(s, PART_diloco);
-    return own ? own->told : (MxReplicaLosses){0};
+    for (int r = 0; r < own->n_told; r++) program_tell(s, own->metric + r, losses[r].loss);
 }
 
 /* Losses count alike in training, which each replica did by itself; examples in evaluation. */
@@ -247,30 +242,42 @@ void program_join_loss(MxTrainState *s, bool is_eval, MxLoss *loss) {
     for (int64_t r = 0; r < n; r++)
         for (int i = 0; i < NUMBERS; i++) mean[i] += numbers[r * NUMBERS + i] / (double)n;
     memcpy(loss, mean, sizeof *loss);
-    if (!is_eval) note_losses(s, losses);
+    if (!is_eval) tell_losses(s, losses);
     loss->loss = mean_loss(losses, n, is_eval);
     mx_arena_release(&arena);
 }
 
+/* Numbers [replica, n] joined in place of the first replica's. */
+static void join(double *all, int64_t n_replicas, int n, int i, MetricJoin how) {
+    double joined = how == METRIC_MEAN ? 0 : (double)NAN;
+    for (int64_t r = 0; r < n_replicas; r++) {
+        double x = all[r * n + i];
+        joined = how == METRIC_MEAN ? joined + x / (double)n_replicas : fmax(joined, x);
+    }
+    all[i] = joined;
+}
+
 void program_join_update(MxTrainState *s, MxUpdate *update) {
-    enum { NORMS = 3, MOST = 2, NUMBERS = NORMS + MOST };
-    int64_t n = program_replicas(s);
-    if (n == 1) return;
+    int64_t n_replicas = program_replicas(s);
+    if (n_replicas == 1) return;
+    double left_out = update->was_left_out;
+    double *const norms[] = {&update->raw_grad_norm, &update->grad_norm, &update->param_norm};
+    enum { NORMS = MX_COUNT(norms) };
     MxArena arena = {.name = "replicas"};
-    const double own[NUMBERS] = {update->raw_grad_norm, update->grad_norm, update->param_norm,
-                                 update->max_logit, update->was_left_out};
-    const double *all = gather(s, &arena, own, NUMBERS);
-    double joined[NUMBERS] = {[NORMS] = NAN, [NORMS + 1] = NAN};
-    for (int64_t r = 0; r < n; r++)
-        for (int i = 0; i < NUMBERS; i++) {
-            double x = all[r * NUMBERS + i];
-            joined[i] = i < NORMS ? joined[i] + x / (double)n : fmax(joined[i], x);
-        }
-    update->raw_grad_norm = joined[0];
-    update->grad_norm = joined[1];
-    update->param_norm = joined[2];
-    update->max_logit = joined[NORMS];
-    update->was_left_out = joined[NORMS + 1] != 0;
+    int n = NORMS + 1 + s->n_told;
+    double *own = mx_new_n(&arena, double, n);
+    for (int i = 0; i < NORMS; i++) own[i] = *norms[i];
+    own[NORMS] = left_out;
+    for (int i = 0; i < s->n_told; i++) own[NORMS + 1 + i] = s->told[i].value;
+    double *all = gather(s, &arena, own, n);
+    for (int i = 0; i < n; i++) {
+        MetricJoin how = i < NORMS ? METRIC_MEAN : METRIC_LARGEST;
+        if (i > NORMS) how = s->told_join[i - NORMS - 1];
+        join(all, n_replicas, n, i, how);
+    }
+    for (int i = 0; i < NORMS; i++) *norms[i] = all[i];
+    update->was_left_out = all[NORMS] != 0;
+    for (int i = 0; i < s->n_told; i++) s->told[i].value = all[NORMS + 1 + i];
     mx_arena_release(&arena);
 }
 

@@ -9,7 +9,7 @@
 typedef struct Diloco {
     int *outer, *momentum; /* [parameter] variables; MX_NONE = it is not trained */
     MxKeeper keeper;       /* the run, of leaves that have replicas before their dims */
-    MxReplicaLosses told;
+    int n_told, metric;    /* replicas whose losses are told, the first one's metric */
 } Diloco;
 
 /* Of each fragment of the parameters: its outer step; replicas take over what it has become. */

@@ -14,6 +14,7 @@ typedef struct Heads {
     int n;
     MxValue *tops; /* [parameter] of the pass that is being traced */
     int *vars;     /* [layer] f32 [rows, heads]; MX_NONE = its kernels are frozen */
+    int metric;    /* the largest score of a step's batch */
 } Heads;
 
 static bool is_wanted(const MxConfig *config) {
@@ -29,6 +30,7 @@ static bool declare(MxTrainState *s, MxError *err) {
     own->of = mx_model_heads(s->model, &own->n);
     own->tops = mx_new_n(s->arena, MxValue, params->n);
     own->vars = mx_new_n(s->arena, int, own->n + 1);
+    own->metric = program_add_metric(s, "learning/max_logits", METRIC_LARGEST);
     for (int i = 0; i < own->n; i++) {
         const MxLeaf *query = &params->leaves[own->of[i].query];
         MxType type = {MX_F32, MX_SHAPE(rows, query->shape.dim[query->shape.rank - 2])};
@@ -75,11 +77,11 @@ static MxValue adjust(MxTrainState *s, MxTrace *t, int param, MxValue value) {
     return value;
 }
 
-double program_max_logit(const MxTrainState *s) {
+static void tell(MxTrainState *s) {
     const Heads *own = program_part(s, PART_heads);
     MxArena arena = {.name = "largest scores"};
     double most = NAN;
-    for (int i = 0; own && i < own->n; i++) {
+    for (int i = 0; i < own->n; i++) {
         if (own->vars[i] == MX_NONE) continue;
         int64_t n = mx_shape_count(s->vars.item[own->vars[i]].type.shape);
         float *tops = mx_new_n(&arena, float, n);
@@ -87,7 +89,7 @@ double program_max_logit(const MxTrainState *s) {
         for (int64_t k = 0; k < n; k++) most = fmax(most, (double)tops[k]);
     }
     mx_arena_release(&arena);
-    return most;
+    program_tell(s, own->metric, most);
 }
 
 const Part part_heads = {
@@ -97,4 +99,5 @@ const Part part_heads = {
     .ask = ask,
     .observe = observe,
     .adjust = adjust,
+    .tell = tell,
 };

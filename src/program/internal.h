@@ -129,12 +129,15 @@ struct MxTrainState {
     MxKeeper few_bits;      /* the same of parameters that are kept as codes */
     const char *not_finite; /* one of those that was given what no code is; NULL = none */
     char *rows;             /* where a field of a micro-batch is put together */
-    MxTree tree, counters;  /* the tree's last leaves are the counters */
-    uint32_t *step;         /* the leaf "optimizer/step" */
-    int32_t *eval_pending;  /* the leaf "mxtrain/eval_pending" */
-    uint32_t makes[2];      /* outputs of the loss that training and evaluation make, bits */
-    double last_loss;       /* of the batch that the gradient is of */
-    bool knows_frozen;      /* what is made of frozen weights is of their values */
+    MxTold *told;           /* [n_told] */
+    MetricJoin *told_join;  /* [n_told] */
+    int n_told;
+    MxTree tree, counters; /* the tree's last leaves are the counters */
+    uint32_t *step;        /* the leaf "optimizer/step" */
+    int32_t *eval_pending; /* the leaf "mxtrain/eval_pending" */
+    uint32_t makes[2];     /* outputs of the loss that training and evaluation make, bits */
+    double last_loss;      /* of the batch that the gradient is of */
+    bool knows_frozen;     /* what is made of frozen weights is of their values */
 };
 
 /* Pieces of sequences that a state generates, if it does: a run for training or on the way, rows of
@@ -205,8 +208,10 @@ void program_set_step(MxTrainState *state, int64_t step);
 double program_between(const char *how, double from, double to, double fraction);
 /* program_drops — whether training leaves something out by chance. */
 bool program_drops(const MxConfig *config);
-/* program_max_logit — the largest score of a step's batch, if somebody looks at them; else NAN. */
-double program_max_logit(const MxTrainState *state);
+/* program_forget_told — nothing was told of the step that begins. program_tell_all — all parts tell
+ * of the one that was made. */
+void program_forget_told(MxTrainState *state);
+void program_tell_all(MxTrainState *state);
 
 /* Gradients that ranks exchange in few bits (feedback.c). program_wire — how they are sent.
  * program_keeps_lost — whether the variable of a parameter's gradient is left holding what that

@@ -3,6 +3,8 @@
 
 #include "internal.h"
 
+#include <math.h>
+
 #define MX_PART(name) &part_##name,
 const Part *const program_parts[PART_COUNT] = {
 #include "parts.def"
@@ -37,6 +39,37 @@ void program_before_pass(MxTrainState *s, MicroBatch micro) {
     for (int i = 0; i < PART_COUNT; i++)
         if (s->part[i] && program_parts[i]->before_pass) program_parts[i]->before_pass(s, micro);
 }
+
+/* ---- metrics */
+
+int program_add_metric(MxTrainState *s, const char *metric, MetricJoin join) {
+    size_t n = (size_t)s->n_told++;
+    s->told = mx_arena_grow(s->arena, s->told, n, n + 1, sizeof *s->told);
+    s->told_join = mx_arena_grow(s->arena, s->told_join, n, n + 1, sizeof *s->told_join);
+    s->told[n] = (MxTold){.metric = metric, .value = NAN};
+    s->told_join[n] = join;
+    return (int)n;
+}
+
+void program_tell(MxTrainState *s, int metric, double value) {
+    s->told[metric].value = value;
+}
+
+void program_forget_told(MxTrainState *s) {
+    for (int i = 0; i < s->n_told; i++) s->told[i].value = NAN;
+}
+
+void program_tell_all(MxTrainState *s) {
+    for (int i = 0; i < PART_COUNT; i++)
+        if (s->part[i] && program_parts[i]->tell) program_parts[i]->tell(s);
+}
+
+const MxTold *mx_train_told(const MxTrainState *s, int *n) {
+    *n = s->n_told;
+    return s->told;
+}
+
+/* ---- data and checkpoints */
 
 bool mx_train_open_parts(MxTrainState *s, MxDataset *const data[2], MxError *err) {
     for (int i = 0; i < PART_COUNT; i++)

@@ -77,6 +77,9 @@ typedef struct Part {
     void (*observe)(MxTrainState *s, MxTrace *t, bool add);
     MxValue (*adjust)(MxTrainState *s, MxTrace *t, int param, MxValue value);
 
+    /* The values of its metrics (program_add_metric) in the step that was just made. */
+    void (*tell)(MxTrainState *s);
+
     /* While it is run. begin: the weights are those that a run starts with. open: before the first
      * batch; the data of training and evaluation, NULL = none. before_batch: batch i, or the rows
      * of it that `batch` has. before_pass: a pass of
@@ -144,6 +147,13 @@ MxLeaf *program_show_each(MxTrainState *state, const char *prefix, const int *va
 void program_show_var(MxTrainState *state, MxLeaf *leaf, int var);
 void program_add_counter(MxTrainState *state, const char *path, MxDtype dtype, void *data);
 void program_add_numbers(MxTrainState *state, const char *path, MxType type, void *data);
+
+/* program_add_metric — a metric that the part tells of every step, an index: of replicas that train
+ * apart the mean counts, or the largest. program_tell — its value in this step; what nobody tells
+ * is NAN. */
+typedef enum MetricJoin { METRIC_MEAN, METRIC_LARGEST } MetricJoin;
+int program_add_metric(MxTrainState *state, const char *metric, MetricJoin join);
+void program_tell(MxTrainState *state, int metric, double value);
 
 /* program_is_training — whether the program trains; an Entry's is_wanted. program_trace_copy —
  * every value of some variables, one a parameter, goes to others. */

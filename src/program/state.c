@@ -372,9 +372,9 @@ static void load_micro(MxTrainState *s, const MxBatch *batch, MicroBatch micro) 
 MxLoss mx_train_loss_and_grad(MxTrainState *s, const MxBatch *batch) {
     MxLoss loss = {0};
     MicroBatch micro = micros_of(s, batch);
-    int n_lanes = (int)s->config->pipeline_micro_batches;
+    int n_lanes = (int)s->config->pipeline_micro_batches, n_weights = loss_weights(s->loss);
     double total[LOSS_MOST_WEIGHTS] = {0};
-    int n_weights = loss_weights(s->loss);
+    program_forget_told(s);
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
         load_micro(s, batch, micro);
         program_run_entry(s, &entry_weigh);

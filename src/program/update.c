@@ -203,7 +203,6 @@ MxUpdate mx_train_update(MxTrainState *s) {
            threshold = c->gradient_clipping_threshold;
     MxUpdate update = {.learning_rate = (double)(float)mx_learning_rate(c, *s->step),
                        .raw_grad_norm = norm,
-                       .max_logit = program_max_logit(s),
                        .grad_norm = threshold > 0 && norm >= threshold ? threshold : norm,
                        .was_left_out = program_out(s, OUT_IS_LEFT_OUT) != 0};
     update.param_norm =
@@ -211,6 +210,7 @@ MxUpdate mx_train_update(MxTrainState *s) {
     ++*s->step;
     mx_optim_stepped(s->optim, s->last_loss, update.grad_norm, update.was_left_out);
     program_stepped(s);
+    program_tell_all(s);
     program_join_update(s, &update);
     return update;
 }

@@ -25,6 +25,13 @@ static void collect_loss(const MxFigure *figures, const MxLoss *loss, Metrics *m
     metrics_add(m, "learning/total_weights", loss->total_weights);
 }
 
+Metrics loop_metrics(MxArena *arena, const Loop *l) {
+    enum { OTHERS = 128 }; /* of losses, speed and tasks */
+    int n_told;
+    mx_train_told(l->state, &n_told);
+    return metrics_new(arena, OTHERS + n_told);
+}
+
 void loop_collect(const Loop *l, Metrics *m, MxLoss loss, MxUpdate update, double seconds) {
     const MxConfig *c = l->config;
     double share = mx_config_share(c, l->step);
@@ -32,9 +39,9 @@ void loop_collect(const Loop *l, Metrics *m, MxLoss loss, MxUpdate update, doubl
     double tokens =
         share * (double)(c->tokens_per_step * mx_train_rows(c)) / (double)mx_comm_size(l->comm);
     collect_loss(l->console.figures[false], &loss, m);
-    MxReplicaLosses replicas = mx_train_replica_losses(l->state);
-    for (int r = 0; r < replicas.n; r++) metrics_add(m, replicas.metric[r], replicas.loss[r]);
-    if (c->use_qk_clip) metrics_add(m, "learning/max_logits", update.max_logit);
+    int n_told;
+    const MxTold *told = mx_train_told(l->state, &n_told);
+    for (int i = 0; i < n_told; i++) metrics_add(m, told[i].metric, told[i].value);
     metrics_add(m, "learning/grad_norm", update.grad_norm);
     metrics_add(m, "learning/raw_grad_norm", update.raw_grad_norm);
     metrics_add(m, "learning/param_norm", update.param_norm);

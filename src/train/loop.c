@@ -92,15 +92,15 @@ static bool evaluate(Loop *l, MxError *err) {
     double mean = sums.sums.loss, seconds = mx_clock_s() - start;
     tracer_span("evaluation", "evaluation", l->step, start);
     if (sums.n) checkpoints_evaluated(l->checkpoints, l->step, mean);
-    Metrics m = {0};
-    loop_collect_eval(l, &m, &sums, seconds);
+    l->told.n = 0;
+    loop_collect_eval(l, &l->told, &sums, seconds);
     console_took_eval(&l->console, seconds);
-    console_eval(&l->console, l->step, &m);
+    console_eval(&l->console, l->step, &l->told);
     exams_tell(l->exams, l->step);
     if (sums.n && c->target_eval_loss > 0 && mean <= c->target_eval_loss)
         l->stop_reason =
             mx_arena_printf(&l->arena, "Target loss %g is achieved.", c->target_eval_loss);
-    return metrics_file_write(l->metrics, l->step, &m, err);
+    return metrics_file_write(l->metrics, l->step, &l->told, err);
 }
 
 /* ---- one step */
@@ -124,23 +124,20 @@ static bool abort_if_broken(Loop *l, const char *what, double value, MxError *er
 
 static bool train_step(Loop *l, const MxBatch *batch, MxError *err) {
     double start = mx_clock_s();
-    Metrics m = {0};
     MxLoss loss = mx_train_loss_and_grad(l->state, batch);
     bool loss_is_fine = !breakdown(l->config, loss.loss);
-    MxUpdate update = {.learning_rate = NAN,
-                       .raw_grad_norm = NAN,
-                       .grad_norm = NAN,
-                       .param_norm = NAN,
-                       .max_logit = NAN};
+    MxUpdate update = {
+        .learning_rate = NAN, .raw_grad_norm = NAN, .grad_norm = NAN, .param_norm = NAN};
     if (loss_is_fine) update = mx_train_update(l->state);
     double seconds = mx_clock_s() - start;
     paces_end(&l->paces);
-    loop_collect(l, &m, loss, update, seconds);
-    console_step(&l->console, l->step, &m);
+    l->told.n = 0;
+    loop_collect(l, &l->told, loss, update, seconds);
+    console_step(&l->console, l->step, &l->told);
     if (update.was_left_out)
         mx_log("the update of step %lld was left out: loss or gradient is a spike",
                (long long)l->step);
-    return metrics_file_write(l->metrics, l->step, &m, err) &&
+    return metrics_file_write(l->metrics, l->step, &l->told, err) &&
            abort_if_broken(l, "loss", loss.loss, err) &&
            abort_if_broken(l, "gradient norm", update.raw_grad_norm, err);
 }

@@ -28,6 +28,7 @@ typedef struct Loop {
     MxLoader *loader;
     Console console;
     Tracer tracer;
+    Metrics told; /* of the present step or evaluation */
     MetricsFile *metrics;
     Checkpoints *checkpoints;
     Samples *samples;        /* NULL = none are wanted */
@@ -46,8 +47,9 @@ bool loop_prepare(Loop *loop, MxError *err);
 /* loop_prepare_evaluation — all that an evaluation without training needs. */
 bool loop_prepare_evaluation(Loop *loop, MxError *err);
 
-/* loop_collect — a step's metrics, under MaxText's names and in its order; loop_collect_eval — an
- * evaluation's. */
+/* loop_metrics — room for the metrics of a step and of an evaluation. loop_collect — a step's,
+ * under MaxText's names and in its order; loop_collect_eval — an evaluation's. */
+Metrics loop_metrics(MxArena *arena, const Loop *loop);
 void loop_collect(const Loop *loop, Metrics *out, MxLoss loss, MxUpdate update, double seconds);
 void loop_collect_eval(const Loop *loop, Metrics *out, const MxEvaluation *sums, double seconds);
 

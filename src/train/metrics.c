@@ -18,8 +18,14 @@ struct MetricsFile {
     double flushed_s; /* when, by mx_clock_s */
 };
 
+Metrics metrics_new(MxArena *arena, int most) {
+    return (Metrics){.name = mx_new_n(arena, const char *, most),
+                     .value = mx_new_n(arena, double, most),
+                     .most = most};
+}
+
 void metrics_add(Metrics *metrics, const char *name, double value) {
-    MX_ASSERT(metrics->n < METRICS_MAX);
+    MX_ASSERT(metrics->n < metrics->most);
     metrics->name[metrics->n] = name;
     metrics->value[metrics->n++] = value;
 }

@@ -4,15 +4,15 @@
 
 #include <mx/program.h>
 
-enum { METRICS_MAX = 128 };
-
 /* Named scalars of one step, in the order in which they are written. */
 typedef struct Metrics {
-    const char *name[METRICS_MAX];
-    double value[METRICS_MAX];
-    int n;
+    const char **name; /* [n] */
+    double *value;     /* [n] */
+    int n, most;
 } Metrics;
 
+/* metrics_new — room for so many. */
+Metrics metrics_new(MxArena *arena, int most);
 void metrics_add(Metrics *metrics, const char *name, double value);
 /* metrics_get — a value that must be there. */
 double metrics_get(const Metrics *metrics, const char *name);

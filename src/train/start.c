@@ -185,6 +185,8 @@ static bool open_metrics(Loop *l, int64_t first_step, MxError *err) {
     const MxConfig *c = l->config;
     MetricsSetup setup = {.config = c, .first_step = first_step, .n_parameters = n_parameters(l)};
     Metrics *columns = mx_new(&l->arena, Metrics);
+    *columns = loop_metrics(&l->arena, l);
+    l->told = loop_metrics(&l->arena, l);
     loop_collect(l, columns, (MxLoss){0}, (MxUpdate){0}, 1);
     loop_collect_eval(l, columns, &(MxEvaluation){0}, 0);
     setup.columns = columns;

@@ -54,7 +54,7 @@ START_TEST(slow_runs_show_their_lines) {
     MxArena arena = {0};
     MxError err = {0};
     MetricsFile *file;
-    Metrics m = {0};
+    Metrics m = metrics_new(&arena, 1);
     MxConfig config = {.run_name = "x", .log_period = 1000};
     const char *path = mx_path_join(&arena, process_dir(&arena, "slow"), "metrics.jsonl");
     MetricsSetup setup = {.config = &config, .own = path, .columns = &m};
