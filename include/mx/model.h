@@ -128,6 +128,8 @@ typedef struct MxModelInputs {
     /* Receives the largest score of each row and head, f32 [B, N], by parameter (the `query` of
      * mx_model_heads); NULL = not requested. */
     MxValue *tops;
+    /* Receives mx_moments of what every layer gives, [num_decoder_layers]; NULL = not requested. */
+    MxValue *moments;
     /* Receives the output of every layer's mixer before norms and residual, [B, T, D] each,
      * [num_decoder_layers]; NULL = not requested. */
     MxValue *features;

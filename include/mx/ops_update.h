@@ -36,6 +36,12 @@ MxValue mx_init(MxTrace *t, MxInitAttr attr);
 /* mx_sum_squares — the sum of squares of all elements of all inputs, in f64, as an f32 scalar. */
 MxValue mx_sum_squares(MxTrace *t, const MxValue *x, int n);
 
+/* mx_moments — of all elements of x, f32 [MX_MOMENTS]: how many there are, how many are 0, their
+ * sum and that of their squares, added up in f64. They add up over parts of an array, as mean and
+ * deviation would not. */
+enum { MX_MOMENT_COUNT, MX_MOMENT_ZEROS, MX_MOMENT_SUM, MX_MOMENT_SQUARES, MX_MOMENTS };
+MxValue mx_moments(MxTrace *t, MxValue x);
+
 typedef struct MxClipFactorAttr {
     double threshold;
 } MxClipFactorAttr;

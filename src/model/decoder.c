@@ -189,7 +189,9 @@ MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params,
         p.input = inputs[i];
         p.mixer = &model->layers[i].block[0];
         p.feature = in.features ? &in.features[i] : NULL;
-        x_BTD = add_seen(&p, &seen, i, layer(&p, &model->layers[i], x_BTD));
+        x_BTD = layer(&p, &model->layers[i], x_BTD);
+        if (in.moments) in.moments[i] = mx_moments(t, x_BTD);
+        x_BTD = add_seen(&p, &seen, i, x_BTD);
         if (p.caches) p.caches += model_count_caches(model, &model->layers[i]);
     }
     t->region = 0;

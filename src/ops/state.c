@@ -64,6 +64,25 @@ const MxOp op_sum_squares = {
     .doc = "sum of squares over all inputs",
 };
 
+MxValue mx_moments(MxTrace *t, MxValue x) {
+    return mx_trace_node(t, &op_moments, &x, 1, NULL);
+}
+
+static bool moments_infer(MxInfer *infer) {
+    infer->out[0] = (MxType){MX_F32, MX_SHAPE(MX_MOMENTS)};
+    return ops_is_real(infer, 0);
+}
+
+const MxOp op_moments = {
+    .name = "moments",
+    .arity = 1,
+    .flags = MX_OP_CONSTANT,
+    .accumulates = 1,
+    .infer = moments_infer,
+    .partition = sum_squares_cut,
+    .doc = "numbers of elements and of zeros, sum and sum of squares",
+};
+
 MxValue mx_clip_factor(MxTrace *t, MxValue sum_squares, double threshold) {
     MxClipFactorAttr attr = {.threshold = threshold};
     return mx_trace_node(t, &op_clip_factor, &sum_squares, 1, &attr);

@@ -10,6 +10,17 @@ static void ref_sum_squares(const Reference *r) {
             r->out[0][0] += r->in[j][i] * r->in[j][i];
 }
 
+static void ref_moments(const Reference *r) {
+    for (int m = 0; m < MX_MOMENTS; m++) r->out[0][m] = 0;
+    for (int64_t i = 0; i < element_count(r->in_type[0]); i++) {
+        double x = r->in[0][i];
+        r->out[0][MX_MOMENT_COUNT]++;
+        r->out[0][MX_MOMENT_ZEROS] += x == 0;
+        r->out[0][MX_MOMENT_SUM] += x;
+        r->out[0][MX_MOMENT_SQUARES] += x * x;
+    }
+}
+
 static void ref_clip_factor(const Reference *r) {
     double threshold = ((const MxClipFactorAttr *)r->attr)->threshold, norm = sqrt(r->in[0][0]);
     r->out[0][0] = norm < threshold ? 1 : threshold / norm;
@@ -64,6 +75,17 @@ const OpTest test_sum_squares = {
     WRONG(
         {NULL, "f2,3 i4", "input 1 must be float32 or bfloat16"}),
     .reference = ref_sum_squares,
+};
+
+const OpTest test_moments = {
+    CASES(
+        {"some zeros", NULL, "x3,5,41:flags0.4", NULL, 0},
+        {"many", NULL, "x7,211,113:square2", NULL, 0},
+        {NULL, NULL, "b2,3", "f4", 0},
+        {NULL, NULL, "f8,4,8:flags0.5", NULL, CASE_RANKS}),
+    WRONG(
+        {NULL, "i4", "input 0 must be float32 or bfloat16"}),
+    .reference = ref_moments,
 };
 
 const OpTest test_init = {

@@ -1,5 +1,7 @@
-/* state.c — norms: one pass over contiguous memory each. */
+/* state.c — norms and moments: one pass over contiguous memory each. */
 #include "kernel.h"
+
+#include <mx/ops.h>
 
 #include <math.h>
 
@@ -71,6 +73,61 @@ static void sum_squares_run(const MxDevice *device, const MxKernelCall *call) {
 }
 
 const MxKernel cpu_sum_squares = {.scratch = sum_squares_scratch, .run = sum_squares_run};
+
+/* ---- moments: in pieces too */
+
+typedef double Moments[MX_MOMENTS];
+
+static void moments_block(int64_t n, const float *x, Moments sum) {
+    double zeros = 0, all = 0, squares = 0;
+#pragma omp simd reduction(+ : zeros, all, squares)
+    for (int64_t i = 0; i < n; i++) {
+        zeros += x[i] == 0.0f;
+        all += (double)x[i];
+        squares += (double)x[i] * (double)x[i];
+    }
+    sum[MX_MOMENT_COUNT] += (double)n;
+    sum[MX_MOMENT_ZEROS] += zeros;
+    sum[MX_MOMENT_SUM] += all;
+    sum[MX_MOMENT_SQUARES] += squares;
+}
+
+static void moments_span(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const MxKernelCall *call = context;
+    const MxType *type = &call->in_type[0];
+    Moments *part = call->scratch;
+    int64_t all = mx_shape_count(type->shape);
+    float block[CPU_BLOCK];
+    for (int64_t piece = begin; piece < end; piece++) {
+        int64_t stop = cpu_min(all, (piece + 1) * CPU_PIECE);
+        for (int m = 0; m < MX_MOMENTS; m++) part[piece][m] = 0;
+        for (int64_t at = piece * CPU_PIECE, n; at < stop; at += n) {
+            n = cpu_min(CPU_BLOCK, stop - at);
+            moments_block(n, cpu_read(call->in[0], type->dtype, at, n, block), part[piece]);
+        }
+    }
+}
+
+static size_t moments_scratch(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    return (size_t)all_pieces(call) * sizeof(Moments);
+}
+
+static void moments_run(const MxDevice *device, const MxKernelCall *call) {
+    const Moments *part = call->scratch;
+    float *out = call->out[0];
+    int64_t n = all_pieces(call);
+    if (!out) return;
+    cpu_for(device, n, 1, moments_span, call);
+    for (int m = 0; m < MX_MOMENTS; m++) {
+        double sum = call->accumulate & 1 ? (double)out[m] : 0;
+        for (int64_t i = 0; i < n; i++) sum += part[i][m];
+        out[m] = (float)sum;
+    }
+}
+
+const MxKernel cpu_moments = {.scratch = moments_scratch, .run = moments_run};
 
 static void clip_factor_run(const MxDevice *device, const MxKernelCall *call) {
     (void)device;

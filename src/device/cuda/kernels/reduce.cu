@@ -239,4 +239,48 @@ static void sum_squares_run(const MxDevice *device, const MxKernelCall *call) {
 }
 GPU_KERNEL(sum_squares, .scratch = sum_squares_scratch, .run = sum_squares_run);
 
+/* ---- moments: pieces of one input, several sums each */
+
+__global__ void __launch_bounds__(GPU_BLOCK) moments_kernel(GpuArray x, int64_t n, double *parts) {
+    int64_t begin = blockIdx.x * PIECE, end = gpu_min(n, begin + PIECE);
+    double sum[MX_MOMENTS] = {};
+    for (int64_t i = begin + threadIdx.x; i < end; i += GPU_BLOCK) {
+        double v = (double)gpu_get(x, i);
+        sum[MX_MOMENT_COUNT] += 1;
+        sum[MX_MOMENT_ZEROS] += v == 0;
+        sum[MX_MOMENT_SUM] += v;
+        sum[MX_MOMENT_SQUARES] += v * v;
+    }
+    for (int m = 0; m < MX_MOMENTS; m++) {
+        double all = gpu_block_sum(sum[m]);
+        if (threadIdx.x == 0) parts[blockIdx.x * MX_MOMENTS + m] = all;
+    }
+}
+
+__global__ void __launch_bounds__(ALONE)
+    join_moments_kernel(const double *parts, int64_t n, float *out, bool adds) {
+    for (int m = 0; m < MX_MOMENTS; m++) {
+        double sum = 0;
+        for (int64_t i = threadIdx.x; i < n; i += ALONE) sum += parts[i * MX_MOMENTS + m];
+        sum = gpu_block_sum(sum);
+        if (threadIdx.x == 0) out[m] = (float)(sum + (adds ? (double)out[m] : 0));
+    }
+}
+
+static size_t moments_scratch(const MxDevice *, const MxKernelCall *call) {
+    return (size_t)pieces_of(call, 0) * MX_MOMENTS * sizeof(double);
+}
+
+static void moments_run(const MxDevice *device, const MxKernelCall *call) {
+    double *parts = (double *)call->scratch;
+    int64_t n = pieces_of(call, 0);
+    if (!call->out[0]) return;
+    if (n)
+        gpu_launch(device, moments_kernel, (unsigned)n, GPU_BLOCK, 0, gpu_in(call, 0),
+                   mx_shape_count(call->in_type[0].shape), parts);
+    gpu_launch(device, join_moments_kernel, 1, ALONE, 0, (const double *)parts, n,
+               (float *)call->out[0], (bool)(call->accumulate & 1));
+}
+GPU_KERNEL(moments, .scratch = moments_scratch, .run = moments_run);
+
 } // namespace gpu_reduce

@@ -1,0 +1,109 @@
+/* test_told.c — metrics that parts of a program tell, against MaxText: what layers give
+ * (record_internal_nn_metrics). */
+#include "close.h"
+#include "common/told.h"
+#include "golden.h"
+#include "train_test.h"
+
+#include <check.h>
+
+static const char golden[] = "train/told.h5";
+
+static const char *const models[] = {"llama2",
+                                     "gemma3",
+                                     "gpt3",
+                                     "mixtral",
+                                     "olmo3",
+                                     "variants/dense_mla_unscanned",
+                                     "variants/deepseek_streams",
+                                     "variants/gemma4_experts",
+                                     "variants/envy"};
+
+/* Layers are made once or twice, batches are split: sums are the same. */
+static const char *const ways[] = {
+    "remat_policy=none",
+    "remat_policy=full",
+    "remat_policy=minimal per_device_batch_size=1 gradient_accumulation_steps=3",
+};
+
+/* A step of a golden file's model with its first batch. */
+static MxTrainState *make_step(MxArena *arena, const char *model, const char *words) {
+    MxError err = {0};
+    MxConfig *config;
+    MxTrainState *state;
+    char *cli;
+    MxH5 *file = golden_open(arena, mx_arena_printf(arena, "models/%s.h5", model));
+    ck_assert_msg(mx_h5_attr(arena, file, "", "config_cli", &cli, &err) && cli, "%s: no config",
+                  model);
+    ck_assert_msg(golden_config(arena, cli, words, &config, &err) &&
+                      mx_train_state_open(arena, config, &state, &err),
+                  "%s: %s", model, err.text.data);
+    mx_train_state_init(state);
+    MxTree *tree = mx_train_state_tree(state);
+    ck_assert_msg(mx_ckpt_read(file, "linen", "model/", (int)config->param_scan_axis, tree, &err),
+                  "%s: %s", model, err.text.data);
+    close_nudge(tree);
+    mx_train_state_begin(state);
+    MxBatch batch = golden_batch(arena, file, "train/batches", 0);
+    mx_train_loss_and_grad(state, &batch);
+    mx_train_update(state);
+    return state;
+}
+
+START_TEST(layers_are_measured) {
+    static const char *const figures[] = {"activ_fraction_zero", "activ_mean", "activ_stdev"};
+    MxArena arena = {.name = "told"};
+    const char *model = models[_i / MX_COUNT(ways)], *way = ways[_i % MX_COUNT(ways)];
+    MxH5 *file = golden_open(&arena, golden);
+    if (!file) return;
+    MxTrainState *state =
+        make_step(&arena, model, mx_arena_printf(&arena, "record_internal_nn_metrics=1 %s", way));
+    for (int f = 0; f < MX_COUNT(figures); f++) {
+        int64_t n;
+        const char *path = mx_arena_printf(&arena, "%s/%s", model, figures[f]);
+        const float *want = golden_read(&arena, file, path, &n);
+        float *got = mx_new_n(&arena, float, n);
+        ck_assert_int_eq(n, mx_train_state_config(state)->num_decoder_layers);
+        for (int l = 0; l < n; l++)
+            got[l] =
+                (float)told_value(state, mx_arena_printf(&arena, "%s/layer_%03d", figures[f], l));
+        Close c = {.golden = golden, .kind = CLOSE_LOGITS, .what = path};
+        close_array(&c, got, want, n);
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* Without parameters layers give zeros. */
+START_TEST(zeros_are_counted) {
+    MxArena arena = {.name = "told"};
+    MxError err = {0};
+    MxConfig *config;
+    MxTrainState *state;
+    ck_assert_msg(golden_config(&arena, "base_num_decoder_layers=2 vocab_size=300",
+                                "record_internal_nn_metrics=1 max_target_length=8", &config,
+                                &err) &&
+                      mx_train_state_open(&arena, config, &state, &err),
+                  "%s", err.text.data);
+    int64_t rows = config->global_batch_size_to_load, length = config->max_target_length;
+    MxBatch batch = {
+        .part = {.rows = rows, .of_rows = rows, .length = length}, .rows = rows, .length = length};
+    for (int i = 0; i < MX_BATCH_FIELDS; i++)
+        batch.field[i] = mx_new_n(&arena, int32_t, rows * length);
+    mx_train_loss_and_grad(state, &batch);
+    mx_train_update(state);
+    ck_assert_double_eq(told_value(state, "activ_fraction_zero/layer_001"), 1);
+    ck_assert_double_eq(told_value(state, "activ_mean/layer_001"), 0);
+    ck_assert_double_eq(told_value(state, "activ_stdev/layer_001"), 0);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+Suite *told_suite(void) {
+    Suite *suite = suite_create("told");
+    TCase *tcase = tcase_create("layers");
+    tcase_add_loop_test(tcase, layers_are_measured, 0, MX_COUNT(models) * MX_COUNT(ways));
+    tcase_add_test(tcase, zeros_are_counted);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
