@@ -1,5 +1,5 @@
 /* test_told.c — metrics that parts of a program tell, against MaxText: what layers give
- * (record_internal_nn_metrics). */
+ * (record_internal_nn_metrics), and norms of routers' biases (log_moe_bias_norms). */
 #include "close.h"
 #include "common/told.h"
 #include "golden.h"
@@ -74,6 +74,26 @@ START_TEST(layers_are_measured) {
 }
 END_TEST
 
+START_TEST(biases_of_routers_have_norms) {
+    MxArena arena = {.name = "told"};
+    MxH5 *file = golden_open(&arena, golden);
+    if (!file) return;
+    MxTrainState *state = make_step(&arena, "variants/deepseek4", "log_moe_bias_norms=true");
+    for (int layer = 2; layer < 5; layer++)
+        for (int k = 0; k < 2; k++) {
+            int64_t n;
+            const char *metric =
+                mx_arena_printf(&arena, "learning/moe_bias_%s_norm_decoder-layers_%d",
+                                k ? "update" : "before", layer);
+            const float *want = golden_read(
+                &arena, file, mx_arena_printf(&arena, "variants/deepseek4/%s", metric), &n);
+            Close c = {.golden = golden, .kind = CLOSE_NORM, .what = metric};
+            close_number(&c, told_value(state, metric), (double)*want);
+        }
+    mx_arena_release(&arena);
+}
+END_TEST
+
 /* Without parameters layers give zeros. */
 START_TEST(zeros_are_counted) {
     MxArena arena = {.name = "told"};
@@ -103,6 +123,7 @@ Suite *told_suite(void) {
     Suite *suite = suite_create("told");
     TCase *tcase = tcase_create("layers");
     tcase_add_loop_test(tcase, layers_are_measured, 0, MX_COUNT(models) * MX_COUNT(ways));
+    tcase_add_test(tcase, biases_of_routers_have_norms);
     tcase_add_test(tcase, zeros_are_counted);
     suite_add_tcase(suite, tcase);
     return suite;
