@@ -156,6 +156,7 @@ static const struct {
     {MX_KEY_optimizer_memory_disk, "{}"},
     {MX_KEY_trainable_parameters_mask, "[mlp]"},
     {MX_KEY_skip_step_interval, "2"},
+    {MX_KEY_record_internal_nn_metrics, "1"},
     {MX_KEY_muon_beta, "0.5"},
     {MX_KEY_muon_weight_decay, "0.5"},
     {MX_KEY_muon_consistent_rms, "0.5"},
