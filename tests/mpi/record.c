@@ -103,11 +103,19 @@ MxLoss record_loss(MxTrainState *s, int step, const MxBatch *batch) {
     return mx_train_loss_and_grad(s, batch);
 }
 
+void record_told(const MxTrainState *s, double *out) {
+    int n;
+    const MxTold *told = mx_train_told(s, &n);
+    MX_ASSERT(n <= MOST_TOLD);
+    for (int i = 0; i < n; i++) out[i] = told[i].value;
+}
+
 /* ---- files */
 
 typedef struct Numbers {
     MxLoss loss[STEPS], eval;
     MxUpdate update[STEPS];
+    double told[STEPS][MOST_TOLD];
     int64_t n_params;
 } Numbers;
 
@@ -172,6 +180,7 @@ static void write_record(const Variant *v, const char *path) {
         numbers.loss[step] = record_loss(s, step, &batch);
         put_list(file, s, s->var.gradient, n);
         numbers.update[step] = mx_train_update(s);
+        record_told(s, numbers.told[step]);
     }
     put_list(file, s, s->var.param, n);
     MxBatch batch = small_batch(&arena, v, STEPS);
@@ -208,6 +217,7 @@ static Record read_record(MxArena *arena, const char *path) {
     Record r = {.eval = numbers.eval};
     memcpy(r.loss, numbers.loss, sizeof r.loss);
     memcpy(r.update, numbers.update, sizeof r.update);
+    memcpy(r.told, numbers.told, sizeof r.told);
     r.init = take_list(arena, &at, numbers.n_params);
     for (int step = 0; step < STEPS; step++)
         r.gradient[step] = take_list(arena, &at, numbers.n_params);

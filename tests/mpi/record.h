@@ -4,6 +4,8 @@
 
 #include "small.h"
 
+enum { MOST_TOLD = 32 };
+
 /* Arrays by parameter; NULL = it has no such one. */
 typedef struct RecordList {
     const float **values;
@@ -14,6 +16,7 @@ typedef struct RecordList {
 typedef struct Record {
     MxLoss loss[STEPS], eval;
     MxUpdate update[STEPS];
+    double told[STEPS][MOST_TOLD]; /* metrics of the program's parts, 0 behind them */
     RecordList init, gradient[STEPS], last;
 } Record;
 
@@ -26,8 +29,10 @@ MxTrainState *record_open(MxArena *arena, const MxConfig *config);
 
 /* record_has_eval — whether a config's runs end with an evaluation. record_loss — the loss and the
  * gradient of a batch, with all that its kind of training wants to be given. record_teach — a
- * teacher's parameters: numbers that depend on the place in the array alone. */
+ * teacher's parameters: numbers that depend on the place in the array alone. record_told — [MOST_TOLD]
+ * what parts of the program measured in the last step. */
 bool record_has_eval(const MxConfig *config);
+void record_told(const MxTrainState *s, double *out);
 MxLoss record_loss(MxTrainState *s, int step, const MxBatch *batch);
 void record_teach(MxTrainState *s);
 /* record_floats — a variable's values, codes of few bits too. */

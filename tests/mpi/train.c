@@ -94,8 +94,8 @@ static const Variant rows[] = {
     {.name = "layer norms, positions, one branch", .set = {"decoder_block=gpt3", "trainable_position_size=32", "mlp_activations=[gelu]", "fused_qkv=true", SGD}},
     {.name = "gated delta nets", .set = {"decoder_block=qwen3_next", "inhomogeneous_layer_cycle_interval=4", "base_num_decoder_layers=4", "num_experts=8", "num_experts_per_tok=2", "shared_experts=1", "gdn_num_key_heads=4", "gdn_num_value_heads=8", "gdn_key_head_dim=8", "gdn_value_head_dim=4", "partial_rotary_factor=0.5", SGD}, .gradient = 1.7e-4}, /* twice what one rank's gradient differs by at another level of vectors (A_log) */
     {.name = "three branches", .set = {"decoder_block=gpt3", "mlp_activations=[gelu, silu, relu]", SGD}},
-    {.name = "experts of deepseek", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=1", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", "num_experts=8", "num_experts_per_tok=2", "shared_experts=2", "routed_score_func=sigmoid", "routed_scaling_factor=2.5", "routed_bias=true", "routed_bias_update_rate=0.01", "n_routing_groups=4", "topk_routing_group=2", "load_balance_loss_weight=0.1", "mtp_num_layers=1", SGD}},
-    {.name = "experts of deepseek, accumulation", .set = {"decoder_block=deepseek", "attention_type=mla", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", "num_experts=8", "num_experts_per_tok=2", "routed_score_func=softmax", "routed_bias=true", "routed_bias_update_rate=0.01", "shard_optimizer_over_data=true", "gradient_accumulation_steps=2"}, .parts = 2},
+    {.name = "experts of deepseek", .set = {"decoder_block=deepseek", "attention_type=mla", "first_num_dense_layers=1", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", "num_experts=8", "num_experts_per_tok=2", "shared_experts=2", "routed_score_func=sigmoid", "routed_scaling_factor=2.5", "routed_bias=true", "routed_bias_update_rate=0.01", "n_routing_groups=4", "topk_routing_group=2", "load_balance_loss_weight=0.1", "mtp_num_layers=1", "record_internal_nn_metrics=1", "log_moe_bias_norms=true", SGD}},
+    {.name = "experts of deepseek, accumulation", .set = {"decoder_block=deepseek", "attention_type=mla", "kv_lora_rank=48", "qk_nope_head_dim=16", "qk_rope_head_dim=8", "v_head_dim=12", "num_experts=8", "num_experts_per_tok=2", "routed_score_func=softmax", "routed_bias=true", "routed_bias_update_rate=0.01", "shard_optimizer_over_data=true", "record_internal_nn_metrics=1", "gradient_accumulation_steps=2"}, .parts = 2},
     {.name = "experts of gpt_oss", .set = {"decoder_block=gpt_oss", "num_experts=8", "num_experts_per_tok=2", "mlp_bias=true", "routed_bias=true", "attention_bias=true", "attention_sink=true", "sliding_window_size=5", "mlp_activations=[sigmoid,linear]", "mlp_activations_limit=0.5", SGD}},
     {.name = "experts of llama4, chunks", .set = {"decoder_block=llama4", "num_experts=8", "shared_experts=1", "interleave_moe_layer_step=2", "nope_layer_interval=4", "inhomogeneous_layer_cycle_interval=4", "base_num_decoder_layers=4", "chunk_attn_window_size=5", "use_qk_norm=true", "temperature_tuning=true", "temperature_tuning_floor_scale=3", "rope_type=llama3.1", "load_balance_loss_weight=0.1", SGD}},
     {.name = "heads of two kinds, a number a layer", .set = {"decoder_block=gemma4", "base_num_decoder_layers=6", "base_num_query_heads=24", "global_head_dim=16", "global_num_kv_heads=8", "share_kv_projections=true", "sliding_window_size=5", "use_post_attn_norm=true", SGD}, .gradient = 2.4e-5}, /* twice what two ranks differ by at AVX2 (value_norm) */
@@ -297,7 +297,7 @@ static Distance farthest(const MxTrainState *s, const int *vars, const RecordLis
 }
 
 typedef struct Seen {
-    double loss, weights, norm, gradient;
+    double loss, weights, norm, told, gradient;
     Distance init, last;
     const char *init_of, *gradient_of, *last_of;
     MxCommCount sent; /* in the last step */
@@ -305,6 +305,12 @@ typedef struct Seen {
 
 static double relative(double a, double b) {
     return fabs(a - b) / fmax(fabs(b), 1e-30);
+}
+
+/* What neither measured is alike. */
+static double apart(double a, double b) {
+    if (isnan(a) || isnan(b)) return isnan(a) && isnan(b) ? 0 : INFINITY;
+    return fabs(a - b) / (1 + fabs(b));
 }
 
 /* Whether the gradient is one of the same parameters, but for rounding: AdamW makes as large a step
@@ -347,6 +353,10 @@ static Seen train(MxTrainState *s, const Variant *v, const Record *r, MxArena *a
                                   .bytes = seen.sent.bytes + made.bytes};
         seen.norm = fmax(seen.norm, relative(update.raw_grad_norm, r->update[step].raw_grad_norm));
         seen.norm = fmax(seen.norm, relative(update.param_norm, r->update[step].param_norm));
+        double told[MOST_TOLD] = {0};
+        record_told(s, told);
+        for (int i = 0; i < MOST_TOLD; i++)
+            seen.told = fmax(seen.told, apart(told[i], r->told[step][i]));
     }
     seen.last = farthest(s, s->var.param, &r->last, &seen.last_of);
     MxBatch batch = small_batch(arena, v, STEPS);
@@ -443,6 +453,7 @@ static void ck_seen(const Seen *seen, const Variant *v, const char *at) {
                   seen->gradient_of, seen->gradient);
     ck_assert_msg(seen->loss <= bounds.loss, "%s: losses are off by %g", at, seen->loss);
     ck_assert_msg(seen->norm <= bounds.gradient, "%s: norms are off by %g", at, seen->norm);
+    ck_assert_msg(seen->told <= bounds.gradient, "%s: metrics are off by %g", at, seen->told);
     if (is_adamw(v))
         ck_assert_msg(seen->last.absolute <= bounds.adamw_parameter, "%s: parameters are off by %g",
                       at, seen->last.absolute);
