@@ -118,9 +118,13 @@ static const OptimRule rest = {
     .trace = trace_other,
 };
 
+/* Source: MaxText utils/muon_utils.py (transform_logic) in release 0.2.5. */
+static bool is_router(const MxLeaf *leaf) {
+    return mx_text_has_suffix(leaf->path, "/gate/kernel");
+}
+
 static int part(const MxConfig *config, const MxLeaf *leaf) {
-    (void)config;
-    return is_matrix(leaf) ? 0 : 1;
+    return is_matrix(leaf) && (config->muon_include_routers || !is_router(leaf)) ? 0 : 1;
 }
 
 const OptimRow optim_muon = {

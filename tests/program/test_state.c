@@ -220,6 +220,34 @@ START_TEST(a_step_takes_several_batches) {
 }
 END_TEST
 
+/* AdamW alone keeps squares, of a parameter whose path ends so. */
+static bool has_squares(const Trained *t, const char *tail) {
+    const MxTree *tree = mx_train_state_tree(t->state);
+    bool has = false;
+    for (int i = 0; i < tree->n; i++)
+        has |=
+            strstr(tree->leaves[i].path, "nu/") && mx_text_has_suffix(tree->leaves[i].path, tail);
+    return has;
+}
+
+START_TEST(routers_go_by_the_rule_that_is_asked_for) {
+    for (int is_in = 0; is_in < 2; is_in++) {
+        Trained t;
+        open_trained(&t, mx_arena_printf(&scratch,
+                                         "opt_type=muon decoder_block=mixtral num_experts=4 "
+                                         "num_experts_per_tok=2 muon_include_routers=%s",
+                                         is_in ? "true" : "false"));
+        ck_assert_int_eq(has_squares(&t, "/gate/kernel"), !is_in);
+        ck_assert(!has_squares(&t, "/wi_0") && !has_squares(&t, "/query/kernel"));
+        ck_assert(has_squares(&t, "/embedding"));
+        take_steps(&t, 2);
+        ck_assert(isfinite(t.loss.loss));
+        close_trained(&t);
+    }
+    mx_arena_release(&scratch);
+}
+END_TEST
+
 START_TEST(runs_with_other_seeds_differ) {
     Trained a, b;
     open_trained(&a, "");
@@ -330,6 +358,7 @@ Suite *state_suite(void) {
     tcase_add_loop_test(tcase, runs_agree, 0, MX_COUNT(pairs));
     tcase_add_loop_test(tcase, splits_of_a_batch_agree, 0, MX_COUNT(splits));
     tcase_add_test(tcase, a_step_takes_several_batches);
+    tcase_add_test(tcase, routers_go_by_the_rule_that_is_asked_for);
     tcase_add_test(tcase, runs_with_other_seeds_differ);
     tcase_add_test(tcase, fused_queries_start_small);
     tcase_add_test(tcase, full_rematerialisation_needs_less_memory);
