@@ -82,7 +82,8 @@ static void check_ramp_alone(ConfigLoad *load, const MxConfig *c) {
         bool is_on;
     } others[] = {
         {MX_KEY_gradient_accumulation_steps, c->gradient_accumulation_steps > 1},
-        {MX_KEY_expansion_factor_real_data, c->rows_at_once > c->micro_batch_size_to_load},
+        {MX_KEY_expansion_factor_real_data,
+         c->global_batch_size_to_load > c->global_batch_size_to_train_on},
         {MX_KEY_reuse_example_batch, c->reuse_example_batch > 0},
         {MX_KEY_use_multimodal, c->use_multimodal},
         {MX_KEY_enable_diloco, c->enable_diloco},

@@ -6,7 +6,7 @@
 /* A stage ends with the step that fills its share of the rows. */
 static int64_t steps_of_stage(const MxConfig *c, int64_t size) {
     int64_t rows = size * c->rows_at_once * c->ramp.stages;
-    return (c->global_rampup_samples + rows - 1) / rows;
+    return (c->global_rampup_samples - 1) / rows + 1;
 }
 
 /* A number of steps that take `size` batches each, from batch `first` on. */
