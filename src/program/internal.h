@@ -188,9 +188,10 @@ size_t program_var_bytes(const MxTrainState *state, int var);
 MxTrainBytes program_bytes(const MxTrainState *state, MxRunBytes run);
 size_t program_moment_bytes(const MxTrainState *state);
 
-/* program_out — a scalar of OUT_* that entries wrote. program_read_all, program_write_all — a
- * variable's value. */
+/* program_scalar — a variable that is a number. program_out — that of OUT_* that entries wrote.
+ * program_read_all, program_write_all — a variable's value. */
 double program_out(const MxTrainState *state, int which);
+double program_scalar(const MxTrainState *state, int var);
 void program_read_all(const MxTrainState *state, int var, void *host);
 void program_write_all(MxTrainState *state, int var, const void *host);
 

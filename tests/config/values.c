@@ -109,17 +109,18 @@ START_TEST(batches_grow_as_maxtexts) {
     ck_assert(mx_file_read(&arena, path, 1 << 20, &bytes, &err));
     char *text = mx_arena_strndup(&arena, (const char *)bytes.data, bytes.size);
     int n = 0;
-    for (char *at = strtok(text, "\n"); at; at = strtok(NULL, "\n"), n++) {
+    for (char *at = text, *end; (end = strchr(at, '\n')); at = end + 1, n++) {
+        *end = 0;
         const MxJson *line = mx_json_parse(&arena, at, strlen(at), path, &err);
         MxText yaml;
         ck_assert_msg(line != NULL, "%s", err.text.data);
         mx_text_init(&yaml, &arena);
         mx_text_add(&yaml, "enable_rampup_batch_size: true\nsteps: 99\n");
         for (const char *key = at; (key = strchr(key, '"')) && strncmp(key, "\"rows", 5);) {
-            const char *end = strchr(++key, '"'), *value = end + 3;
-            mx_text_add(&yaml, "%.*s: %.*s\n", (int)(end - key), key, (int)strcspn(value, ","),
+            const char *stop = strchr(++key, '"'), *value = stop + 3;
+            mx_text_add(&yaml, "%.*s: %.*s\n", (int)(stop - key), key, (int)strcspn(value, ","),
                         value);
-            key = end + 1;
+            key = stop + 1;
         }
         check_ramp(line, yaml.data);
     }
