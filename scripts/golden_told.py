@@ -9,6 +9,7 @@ step of training logs (log_moe_bias_norms), under their names."""
 import re
 import sys
 
+import golden_families as families
 import h5py
 import jax
 import jax.numpy as jnp
@@ -17,8 +18,6 @@ from flax import nnx, traverse_util
 from flax.linen import partitioning
 
 from maxtext.common.goodput import create_goodput_recorder
-from maxtext.configs import pyconfig
-from maxtext.layers import mhc
 from maxtext.trainers.pre_train import train
 from maxtext.utils import sharding, train_utils
 
@@ -26,35 +25,16 @@ MODELS = ["llama2", "gemma3", "gpt3", "mixtral", "olmo3", "variants/dense_mla_un
           "variants/gemma4_experts", "variants/envy"]
 BIASES = ["variants/deepseek4"]
 TOLD = {"activ_mean": "activation_mean", "activ_stdev": "activation_stdev", "activ_fraction_zero": "activation_fraction_zero"}
-BATCH = ["inputs", "inputs_position", "inputs_segmentation", "targets", "targets_position", "targets_segmentation"]
-
-
-class Constant:
-    """See golden_families.py."""
-
-    def __init__(self, k, make=mhc.get_permutation_matrices):
-        with jax.ensure_compile_time_eval():
-            self.value = np.asarray(make(k))
-
-    def astype(self, dtype):
-        return jnp.asarray(self.value, dtype)
-
-
-mhc.get_permutation_matrices = Constant
 
 
 def configure(golden, key):
     words = golden.attrs["config_cli"].split()
-    if not any(w.startswith("model_name=") for w in words):
-        words.append(f"model_name={golden.attrs['model_name']}")
-    words += ["run_name=golden", "base_output_directory=out", "enable_checkpointing=false", "override_model_config=true",
-              "enable_tensorboard=false", "enable_goodput_recording=false", "skip_jax_distributed_system=true", "hardware=cpu",
-              "tokenizer_path=unused", key]
-    return pyconfig.initialize(["golden", "base.yml"] + words)
+    named = [w.split("=", 1)[1] for w in words if w.startswith("model_name=")]
+    return families.configure(*named or [golden.attrs["model_name"]], [w for w in words if not w.startswith("model_name=")] + [key])
 
 
 def set_parameters(model, golden):
-    state = nnx.state(model, nnx.Not(nnx.Any(nnx.RngState, nnx.Cache, nnx.Intermediate)))
+    state = nnx.state(model, nnx.Any(nnx.Param, families.AUX))
     for path, variable in nnx.to_flat_state(state):
         name = "/".join(str(p) for p in path)
         at = f"params/params/{name}" if f"params/params/{name}" in golden["linen"] else f"nnx_aux/model/{name}"
@@ -79,7 +59,7 @@ def measure_layers(golden, out):
     recorder = create_goodput_recorder(config)
     (_, _, _, _, mesh, _, _, _, _, _, state) = train_utils.setup_train_loop(config, recorder)
     set_parameters(state.model, golden)
-    batch = {k: jnp.asarray(golden["train/batches"][k][0]) for k in BATCH}
+    batch = {k: jnp.asarray(golden["train/batches"][k][0]) for k in families.BATCH}
     with jax.set_mesh(mesh), mesh, partitioning.axis_rules(config.logical_axis_rules):
         _, aux = train.loss_fn(state.model, config, dict(batch), None, None)
     flat = traverse_util.flatten_dict(aux["intermediate_outputs"])
@@ -104,7 +84,7 @@ def measure_biases(golden, out):
     param_shardings, shardings = sharding.maybe_update_params_sharding_with_opt(config, shardings)
     step_fn, _ = train_utils.jit_train_and_eval_step(config, graph, mesh, pure, shardings, train.train_step, None, None,
                                                      param_shardings)
-    batch = {k: jnp.asarray(golden["train/batches"][k][0]) for k in BATCH}
+    batch = {k: jnp.asarray(golden["train/batches"][k][0]) for k in families.BATCH}
     with jax.set_mesh(mesh), mesh, partitioning.axis_rules(config.logical_axis_rules):
         _, told = step_fn(pure, batch)
     for key, value in told["scalar"].items():
