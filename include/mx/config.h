@@ -133,6 +133,9 @@ typedef struct MxConfig {
     const char *checkpoint_dir; /* {run_dir}/checkpoints */
 
     const struct MxConfig *teacher; /* of distillation, only its model's keys; NULL = none */
+    const struct MxConfig *offline_teacher; /* likewise, of a run that only its logits of before the
+                                               first step teach (offline_data_dir) */
+    bool is_teacher;                        /* another config's teacher */
 
     struct MxDataMemory *data_memory; /* what was read of the data to find settings out; NULL =
                                          nothing */
@@ -183,6 +186,8 @@ bool mx_config_names_eval(const MxConfig *config);
 static inline bool mx_config_has_capacity(const MxConfig *config) {
     return !config->sparse_matmul && config->capacity_factor > 0;
 }
+/* mx_config_distils — whether a teacher, or its logits, teach the model. */
+bool mx_config_distils(const MxConfig *config);
 /* mx_config_writes — whether the policy generates the responses that it is trained on. */
 bool mx_config_writes(const MxConfig *config);
 /* mx_config_iterations — steps that learn from one batch (rl.num_iterations), at least 1: step k

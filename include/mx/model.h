@@ -227,6 +227,12 @@ typedef struct MxModelSide {
 MxValue mx_model_distill(MxTrace *t, MxModelSide student, MxModelSide teacher, MxValue targets,
                          MxValue weights, MxValue numbers);
 
+/* mx_model_distill_top — the same beside a teacher's k largest logits, top and ids [B, T, k]; see
+ * mx_distill_top. mx_model_top — these, and in the next value their ids; see mx_top_logits. */
+MxValue mx_model_distill_top(MxTrace *t, MxModelSide student, MxValue top, MxValue ids,
+                             MxValue targets, MxValue weights, MxValue numbers);
+MxValue mx_model_top(MxTrace *t, MxModelSide side, MxValue weights, int64_t k);
+
 /* mx_model_size — approximate number of parameters of a config, before any array has a shape: those
  * of its matrices, including two of vocab_size. mx_model_width — the maximum number of elements of
  * a layer's value per token. Both are doubles, so that any sizes fit. */

@@ -103,6 +103,22 @@ typedef struct MxHead { /* inputs from which a model's logits are computed, as i
 MxValue mx_distill(MxTrace *t, MxHead student, MxHead teacher, MxValue targets, MxValue weights,
                    MxValue numbers);
 
+enum { MX_MOST_TOP = 1024 }; /* largest logits of a token that can be kept */
+typedef struct MxTopAttr {
+    MxXentAttr head;
+    int64_t k;
+} MxTopAttr;
+/* mx_top_logits — the k largest logits of tokens whose weight is not 0, in falling order, of equal
+ * ones the smaller id first: 0  f32 [.., k]     1  their ids, i32 [.., k]; zeros for other tokens.
+ * h, w, weights as for mx_xent, attr without a group. */
+MxValue mx_top_logits(MxTrace *t, MxValue h, MxValue w, MxValue weights, MxTopAttr attr);
+
+/* mx_distill_top — mx_distill where only the teacher's k largest logits are known, top f32 [.., k]
+ * and ids i32 [.., k]: both distributions of the divergence are over these ids alone. The sums of
+ * MX_DISTILL_KL_PLAIN and MX_DISTILL_TEACHER are 0. Source: the same. */
+MxValue mx_distill_top(MxTrace *t, MxHead student, MxValue top, MxValue ids, MxValue targets,
+                       MxValue weights, MxValue numbers);
+
 typedef struct MxFeatureAttr {
     bool is_cosine; /* otherwise the mean square of the difference */
 } MxFeatureAttr;

@@ -258,6 +258,10 @@ const struct MxModel *mx_train_teacher(const MxTrainState *state);
 MxTree *mx_train_teacher_tree(MxTrainState *state);
 int64_t *mx_train_teacher_fingerprint(const MxTrainState *state);
 int64_t *mx_train_base_fingerprint(const MxTrainState *state);
+/* mx_train_teaches_first — whether the teacher's largest logits (offline_data_dir) are still to be
+ * made, by a state of config->offline_teacher that evaluates: mx_train_open_parts makes them.
+ * Errors: they are missing, and the config names no teacher. */
+bool mx_train_teaches_first(const MxConfig *config, MxComm *comm, bool *teaches, MxError *err);
 
 /* mx_train_state_step — number of updates so far. */
 int64_t mx_train_state_step(const MxTrainState *state);

@@ -98,7 +98,7 @@ static bool has_ratios(const ConfigLoad *load) {
 }
 
 static bool has_teacher(const ConfigLoad *load) {
-    return config_has_teacher(load->config);
+    return mx_config_distils(load->config);
 }
 
 static bool has_features(const ConfigLoad *load) {
@@ -106,7 +106,7 @@ static bool has_features(const ConfigLoad *load) {
 }
 
 static bool has_no_teacher(const ConfigLoad *load) {
-    return !config_has_teacher(load->config);
+    return !mx_config_distils(load->config);
 }
 
 static bool has_streams(const ConfigLoad *load) {
@@ -161,7 +161,8 @@ static const Test
                           "another rl.reward than data"},
     bounds = {has_ratios, "it acts where rl.recorded_logprobs is true or rl.num_iterations above "
                           "1: else every ratio is 1"},
-    teacher = {has_teacher, "it acts where teacher_overrides names a teacher"},
+    teacher = {has_teacher, "it acts where teacher_overrides names a teacher, or offline_data_dir "
+                            "its logits"},
     features = {has_features, "it acts where distill_beta is above 0"},
     no_teacher = {has_no_teacher, "distillation has no such part of the loss"},
     of_eval = {NULL, "evaluation goes by the rules of training"},

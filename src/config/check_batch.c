@@ -90,7 +90,7 @@ static void check_ramp_alone(ConfigLoad *load, const MxConfig *c) {
         {MX_KEY_use_dpo, c->use_dpo},
         {MX_KEY_use_grpo, c->use_grpo},
         {MX_KEY_use_kto, c->use_kto},
-        {MX_KEY_teacher_overrides, c->teacher_overrides->n > 0},
+        {MX_KEY_teacher_overrides, mx_config_distils(c)},
         {MX_KEY_load_balance_loss_weight, c->num_experts > 1 && c->load_balance_loss_weight > 0},
         {MX_KEY_indexer_loss_scaling_factor, c->use_indexer && c->indexer_loss_scaling_factor > 0},
     };

@@ -246,7 +246,7 @@ static void check_company(ConfigLoad *load, const MxConfig *c) {
     } others[] = {{MX_KEY_use_dpo, c->use_dpo},
                   {MX_KEY_use_grpo, c->use_grpo},
                   {MX_KEY_mtp_num_layers, c->mtp_num_layers > 0},
-                  {MX_KEY_teacher_overrides, config_has_teacher(c)},
+                  {MX_KEY_teacher_overrides, mx_config_distils(c)},
                   {MX_KEY_attention_sink, c->attention_sink},
                   {MX_KEY_token_cache, c->token_cache != NULL}};
     const ConfigFiles *files = config_files_of(c);

@@ -92,10 +92,13 @@ static void load_teacher(ConfigLoad *student, const MxConfigRequest *request) {
     finish(load);
     student->n_errors = load->n_errors;
     load->config->enable_lora = false; /* it is as its weights are */
+    load->config->lora_restore_path = load->config->load_full_state_path = NULL;
     load->config->mtp_num_layers = 0;
-    student->config->teacher = load->config;
+    load->config->is_teacher = true;
+    *(student->config->offline_data_dir ? &student->config->offline_teacher
+                                        : &student->config->teacher) = load->config;
     if (load->n_errors) return;
-    config_check_teacher(student);
+    config_check_teacher(student, load->config);
     student->config->teacher_overrides =
         config_teacher_keys(student->arena, student->config, load->config);
 }

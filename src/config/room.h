@@ -259,7 +259,7 @@ bool config_has_teacher(const MxConfig *config);
  * weights are. All others are the run's. */
 bool config_is_of_model(int row);
 void config_check_distillation(ConfigLoad *load, const MxConfig *config);
-void config_check_teacher(ConfigLoad *load);
+void config_check_teacher(ConfigLoad *load, const MxConfig *teacher);
 const MxYaml *config_teacher_keys(MxArena *arena, const MxConfig *student, const MxConfig *teacher);
 /* config_check_acts — warns of keys that are set where they cannot act (acts.c). */
 void config_check_acts(ConfigLoad *load);

@@ -14,7 +14,7 @@ static const MxKey paths[] = {
     MX_KEY_grain_eval_files,      MX_KEY_grain_train_mixture_config_path,
     MX_KEY_dataset_path,          MX_KEY_sample_prompts,
     MX_KEY_chat_template_path,    MX_KEY_token_cache,
-    MX_KEY_optimizer_memory_disk,
+    MX_KEY_optimizer_memory_disk, MX_KEY_offline_data_dir,
 };
 
 /* "gs://bucket/folder". */

@@ -8,6 +8,10 @@ bool config_has_teacher(const MxConfig *c) {
     return map && map->kind == MX_YAML_MAP && map->n > 0;
 }
 
+bool mx_config_distils(const MxConfig *c) {
+    return !c->is_teacher && (config_has_teacher(c) || c->offline_data_dir);
+}
+
 /* ---- one config */
 
 /* A value that changes over the steps. */
@@ -29,17 +33,15 @@ static void check_schedule(ConfigLoad *load, const Schedule *s) {
 }
 
 static void check_with_others(ConfigLoad *load, const MxConfig *c) {
+    const MxKey key = config_has_teacher(c) ? MX_KEY_teacher_overrides : MX_KEY_offline_data_dir;
     if (c->use_dpo)
-        config_fail(load, MX_KEY_teacher_overrides,
-                    "a run distills or trains on pairs (use_dpo=true), not both");
+        config_fail(load, key, "a run distills or trains on pairs (use_dpo=true), not both");
     if (c->use_grpo)
-        config_fail(load, MX_KEY_teacher_overrides,
-                    "a run distills or learns from rewards (use_grpo=true), not both");
+        config_fail(load, key, "a run distills or learns from rewards (use_grpo=true), not both");
     if (c->use_kto)
-        config_fail(load, MX_KEY_teacher_overrides,
-                    "a run distills or trains on labels (use_kto=true), not both");
+        config_fail(load, key, "a run distills or trains on labels (use_kto=true), not both");
     if (c->mtp_num_layers)
-        config_fail(load, MX_KEY_teacher_overrides,
+        config_fail(load, key,
                     "distillation does not train modules that look ahead (mtp_num_layers is %lld)",
                     (long long)c->mtp_num_layers);
 }
@@ -57,7 +59,7 @@ void config_check_distillation(ConfigLoad *load, const MxConfig *c) {
     if (!config_node_is_null(map) && map->kind != MX_YAML_MAP)
         config_fail(load, MX_KEY_teacher_overrides, "wants keys below it, found %s",
                     config_quote(load->arena, map));
-    if (!config_has_teacher(c)) return;
+    if (!mx_config_distils(c)) return;
     for (int i = 0; i < MX_COUNT(schedules); i++) check_schedule(load, &schedules[i]);
     if (c->distill_alpha_end > 1)
         config_fail(load, MX_KEY_distill_alpha_end, "wants at most 1, found %g",
@@ -66,6 +68,14 @@ void config_check_distillation(ConfigLoad *load, const MxConfig *c) {
         config_fail(load, MX_KEY_distill_beta_end,
                     "%g, but distill_beta is 0, so nothing is measured; start from a small value",
                     c->distill_beta_end);
+    if (c->offline_data_dir && c->distill_beta > 0)
+        config_fail(load, MX_KEY_distill_beta,
+                    "%g, but offline_data_dir has no features of the teacher, only logits",
+                    c->distill_beta);
+    if (c->offline_data_dir && c->distill_top_k > c->vocab_size)
+        config_fail(load, config_culprit(load, MX_KEY_distill_top_k, MX_KEY_vocab_size),
+                    "distill.top_k is %lld, vocab_size only %lld", (long long)c->distill_top_k,
+                    (long long)c->vocab_size);
     check_with_others(load, c);
 }
 
@@ -114,8 +124,8 @@ static void check_features(ConfigLoad *load, const MxConfig *student, const MxCo
         (ConfigNumbers){.what = "layers of both models", .high = least - 1, .least = 1});
 }
 
-void config_check_teacher(ConfigLoad *load) {
-    const MxConfig *student = load->config, *teacher = student->teacher;
+void config_check_teacher(ConfigLoad *load, const MxConfig *teacher) {
+    const MxConfig *student = load->config;
     const MxKey key = MX_KEY_teacher_overrides;
     check_keys(load);
     if (student->vocab_size != teacher->vocab_size)

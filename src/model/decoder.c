@@ -307,3 +307,13 @@ MxValue mx_model_distill(MxTrace *t, MxModelSide student, MxModelSide teacher, M
                          MxValue weights, MxValue numbers) {
     return mx_distill(t, head_of(t, student), head_of(t, teacher), targets, weights, numbers);
 }
+
+MxValue mx_model_distill_top(MxTrace *t, MxModelSide student, MxValue top, MxValue ids,
+                             MxValue targets, MxValue weights, MxValue numbers) {
+    return mx_distill_top(t, head_of(t, student), top, ids, targets, weights, numbers);
+}
+
+MxValue mx_model_top(MxTrace *t, MxModelSide side, MxValue weights, int64_t k) {
+    MxHead head = head_of(t, side);
+    return mx_top_logits(t, head.h, head.w, weights, (MxTopAttr){head.attr, k});
+}

@@ -101,14 +101,9 @@ static void distill_grad_cut(MxFactors *f) {
     memcpy(f->out_dim[1], f->in_dim[H], sizeof f->out_dim[1]);
 }
 
-static bool is_same_head(const MxXentAttr *a, const MxXentAttr *b) {
-    return a->tied == b->tied && a->scale == b->scale && a->softcap == b->softcap &&
-           a->tiles == b->tiles;
-}
-
 static bool is_same_loss(const void *own, const void *other) {
     const MxDistillAttr *a = own, *b = other;
-    return is_same_head(&a->student, &b->student) && is_same_head(&a->teacher, &b->teacher);
+    return ops_is_same_loss(&a->student, &b->student) && ops_is_same_loss(&a->teacher, &b->teacher);
 }
 
 const MxOp op_distill_grad = {

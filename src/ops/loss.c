@@ -153,7 +153,7 @@ static void xent_grad_cut(MxFactors *f) {
     cut_gradients(f);
 }
 
-static bool is_same_loss(const void *own, const void *other) {
+bool ops_is_same_loss(const void *own, const void *other) {
     const MxXentAttr *a = own, *b = other;
     return a->tied == b->tied && a->scale == b->scale && a->softcap == b->softcap &&
            a->z_loss == b->z_loss && a->tiles == b->tiles;
@@ -170,7 +170,7 @@ const MxOp op_xent_grad = {
     .localize = take_vocab,
     .exchange = exchange_parts,
     .flops = xent_grad_flops,
-    .also = {.op = &op_xent, .at = 2, .is_same = is_same_loss},
+    .also = {.op = &op_xent, .at = 2, .is_same = ops_is_same_loss},
     .doc = "dw, dh and xent's two sums in one pass, from xent's inputs and the cotangent of its "
            "first sum",
 };

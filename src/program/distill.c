@@ -19,7 +19,7 @@ enum {
 };
 
 static bool is_meant(const MxConfig *config) {
-    return config->teacher != NULL;
+    return mx_config_distils(config);
 }
 
 static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
@@ -91,12 +91,22 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     MxValue numbers = mx_variable(t, teacher_of(s)->numbers);
     of_other.balance = &of_teacher;
     of_other.features = features.teacher;
-    MxModelSide teacher = teacher_side(s, t, of_other); /* first: little of it is kept */
+    MxModelSide teacher = {0};
+    if (s->config->teacher)
+        teacher = teacher_side(s, t, of_other); /* first: little is kept of it */
     in.balance = &balance;
     in.features = features.student;
     MxModelSide student = {s->model, params, mx_model_hidden(t, s->model, params, in)};
-    MxValue sum = mx_model_distill(t, student, teacher, mx_variable(t, batch[MX_TARGETS]),
-                                   mx_variable(t, batch[MX_TARGETS_SEGMENTATION]), numbers);
+    MxValue targets = mx_variable(t, batch[MX_TARGETS]), sum, top, ids;
+    MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
+    if (teacher.model) {
+        sum = mx_model_distill(t, student, teacher, targets, weights, numbers);
+    } else {
+        const Teacher *known = teacher_of(s);
+        top = mx_variable(t, batch[known->top]);
+        ids = mx_variable(t, batch[known->ids]);
+        sum = mx_model_distill_top(t, student, top, ids, targets, weights, numbers);
+    }
     if (sum < 0) return sum;
     t->scope = "loss";
     mx_trace_assign(t, sum + 1, loss_output(s, SUMS), false);
@@ -143,8 +153,12 @@ static double eval_perplexity(const MxLoss *loss, int i) {
     return perplexity_of(loss->loss);
 }
 
+static bool knows_all_logits(const MxConfig *config) {
+    return config->teacher != NULL;
+}
+
 static bool teacher_has_balance(const MxConfig *config) {
-    return loss_has_balance(config->teacher);
+    return config->teacher && loss_has_balance(config->teacher);
 }
 
 static bool has_features(const MxConfig *config) {
@@ -161,11 +175,11 @@ static const MxFigure figures[] = {
     {.metric = "distill/total_loss", .value = whole},
     {.metric = "distill/hard_loss", .value = loss_mean, .sum = MX_DISTILL_HARD, .label = "hard_loss", .decimals = 3},
     {.metric = "distill/soft_loss", .value = soft, .sum = MX_DISTILL_KL, .label = "soft_loss", .decimals = 3},
-    {.metric = "distill/teacher_loss", .value = loss_mean, .sum = MX_DISTILL_TEACHER, .label = "teacher_loss", .decimals = 3},
-    {.metric = "distill/kl_div_T1", .value = loss_mean, .sum = MX_DISTILL_KL_PLAIN, .label = "kl_div_T1", .decimals = 3},
+    {.metric = "distill/teacher_loss", .is_meant = knows_all_logits, .value = loss_mean, .sum = MX_DISTILL_TEACHER, .label = "teacher_loss", .decimals = 3},
+    {.metric = "distill/kl_div_T1", .is_meant = knows_all_logits, .value = loss_mean, .sum = MX_DISTILL_KL_PLAIN, .label = "kl_div_T1", .decimals = 3},
     {.metric = "distill/kl_div_at_T", .value = loss_mean, .sum = MX_DISTILL_KL},
     {.metric = "distill/student_perplexity", .value = perplexity, .sum = MX_DISTILL_HARD},
-    {.metric = "distill/teacher_perplexity", .value = perplexity, .sum = MX_DISTILL_TEACHER},
+    {.metric = "distill/teacher_perplexity", .is_meant = knows_all_logits, .value = perplexity, .sum = MX_DISTILL_TEACHER},
     {.metric = "distill/out_proj_feature_loss", .is_meant = has_features, .value = loss_sum, .sum = AT_FEATURE, .label = "feature_loss", .decimals = 3},
     {.metric = "distill/teacher_moe_lb_loss", .is_meant = teacher_has_balance, .value = loss_sum, .sum = AT_TEACHER_BALANCE},
     {.metric = "distill/temperature", .value = loss_sum, .sum = AT_NUMBERS + MX_DISTILL_TEMPERATURE},

@@ -59,13 +59,14 @@ static bool declare(MxTrainState *s, MxError *err) {
                                                        "inputs_column"};
     Images *own = program_part(s, PART_images);
     MxVision v = own->vision = mx_model_vision(s->config);
-    own->pixels = program_declare_wide_input(s, "images", MX_F32, mx_vision_row(&v));
+    own->pixels = program_declare_wide_input(s, "images", MX_F32, MX_SHAPE(mx_vision_row(&v)));
     for (int k = 0; k < MX_PLACE_FACTS; k++)
-        own->place[k] = program_declare_wide_input(s, names[k], MX_I32, mx_vision_places(&v));
+        own->place[k] =
+            program_declare_wide_input(s, names[k], MX_I32, MX_SHAPE(mx_vision_places(&v)));
     int64_t corners = mx_vision_places(&v) * MX_CORNERS;
     if (v.learned) {
-        own->corner = program_declare_wide_input(s, "images_corner", MX_I32, corners);
-        own->share = program_declare_wide_input(s, "images_share", MX_F32, corners);
+        own->corner = program_declare_wide_input(s, "images_corner", MX_I32, MX_SHAPE(corners));
+        own->share = program_declare_wide_input(s, "images_share", MX_F32, MX_SHAPE(corners));
     }
     own->index = program_declare_input(s, "inputs_image", MX_I32);
     for (int k = 0; v.has_mrope && k < MX_MROPE_KINDS; k++)

@@ -18,7 +18,7 @@ enum { MOST_INPUTS = 2 * MX_BATCH_FIELDS + 6 };
 typedef struct Input {
     const char *name;
     MxDtype dtype;
-    int64_t width;     /* of a row, which is never cut; 0 = it has a value for each token */
+    MxShape row;       /* never cut; rank 0 = it has a value for each token */
     const void *given; /* of the next batch; NULL = its field, or an entry makes it */
 } Input;
 
@@ -289,8 +289,9 @@ bool program_shard_batch(MxArena *arena, const MxTrainMesh *mesh, bool is_eval, 
                          MxError *err);
 /* program_speaks_for — of the ranks with the same part of a batch's variable, the first does. */
 bool program_speaks_for(const MxTrainState *state, int var, int64_t rank);
-/* program_add_parts — the first rank adds up arrays [n] of those that speak for a variable. */
-void program_add_parts(MxTrainState *state, int var, float *x, int64_t n);
+/* program_add_parts — the first rank joins arrays [n] of 4 bytes an element of those that speak for
+ * a variable: where one has something, all others have 0. */
+void program_add_parts(MxTrainState *state, int var, void *x, int64_t n);
 /* program_division — of arrays of that shape; NULL on one rank. */
 const MxDivision *program_division(MxTrainState *state, MxSharding sharding, MxShape shape);
 /* program_gather — a leaf's whole array, on rank 0: in the arena, or on one rank where the leaf's

@@ -123,7 +123,7 @@ void *program_part(const MxTrainState *state, int part);
  * is, which no update changes. program_declare_beside — one for each that is trained, divided as
  * that is; MX_NONE for others. program_declare_input — something that every batch gives, [rows,
  * length]: an index beside those of MxBatchField. program_declare_wide_input — the same, [rows,
- * width], which ranks have whole rows of. program_give — its values for the next batch, as the
+ * row..], which ranks have whole rows of. program_give — its values for the next batch, as the
  * batch's fields are; kept. */
 int *program_declare_each(MxTrainState *state, const char *prefix, MxDtype dtype,
                           bool only_trained);
@@ -131,13 +131,13 @@ int *program_declare_beside(MxTrainState *state, const char *prefix, MxDtype dty
 int *program_declare_tree(MxTrainState *state, const char *prefix, const MxTree *tree);
 int *program_declare_copy(MxTrainState *state, const char *prefix);
 int program_declare_input(MxTrainState *state, const char *name, MxDtype dtype);
-int program_declare_wide_input(MxTrainState *state, const char *name, MxDtype dtype, int64_t width);
+int program_declare_wide_input(MxTrainState *state, const char *name, MxDtype dtype, MxShape row);
 void program_give(MxTrainState *state, int input, const void *values);
-/* program_make_input — lets an entry make an f32 input of every micro-batch of a batch, as training
- * or evaluation gets it: out [rows, length] of what this rank has of the batch, 0 where others have
- * it. */
-void program_make_input(MxTrainState *state, const Entry *entry, int input, bool is_eval,
-                        const MxBatch *batch, float *out);
+/* program_make_inputs — lets an entry make n inputs of every micro-batch of a batch, as training or
+ * evaluation gets it: out[k] [rows, ..] of what this rank has of the batch, 0 where
+ * others have it. */
+void program_make_inputs(MxTrainState *state, const Entry *entry, const int *inputs, int n,
+                         bool is_eval, const MxBatch *batch, void *const *out);
 
 /* program_show_each — leaves for such variables, as those of parameters, in their order.
  * program_show_var — lets a leaf of the state's tree show a variable. program_add_counter — a leaf

@@ -97,9 +97,9 @@ int program_declare_input(MxTrainState *s, const char *name, MxDtype dtype) {
     return s->n_inputs++;
 }
 
-int program_declare_wide_input(MxTrainState *s, const char *name, MxDtype dtype, int64_t width) {
+int program_declare_wide_input(MxTrainState *s, const char *name, MxDtype dtype, MxShape row) {
     int input = program_declare_input(s, name, dtype);
-    s->input[input].width = width;
+    s->input[input].row = row;
     return input;
 }
 
@@ -109,8 +109,9 @@ static void declare_inputs(MxTrainState *s) {
     int64_t examples[] = {c->micro_batch_size_to_train_on, c->micro_batch_size_to_eval_on};
     for (int i = 0; i < s->n_inputs; i++)
         for (int is_eval = 0; is_eval < 2; is_eval++) {
-            int64_t width = s->input[i].width ? s->input[i].width : c->max_target_length;
-            MxShape shape = MX_SHAPE(mx_train_rows(c) * examples[is_eval], width);
+            MxShape row = s->input[i].row, shape = MX_SHAPE(mx_train_rows(c) * examples[is_eval]);
+            if (!row.rank) row = MX_SHAPE(c->max_target_length);
+            for (int d = 0; d < row.rank; d++) shape.dim[shape.rank++] = row.dim[d];
             s->var.batch[is_eval][i] = program_add_var(s, prefix[is_eval], s->input[i].name,
                                                        (MxType){s->input[i].dtype, shape});
             if (!is_eval) program_note_micro(s, s->var.batch[is_eval][i]);

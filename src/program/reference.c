@@ -99,17 +99,10 @@ static bool refers(const MxTrainState *s) {
 
 /* take: makes the copy equal to the policy; refer: log-probabilities of a micro-batch. */
 static const Entry entry_take = {.name = "take", .trace = trace_take, .is_wanted = has_copy};
-static const Entry entry_refer = {.name = "refer", .trace = trace_refer, .is_wanted = refers};
+const Entry entry_refer = {.name = "refer", .trace = trace_refer, .is_wanted = refers};
 static const Entry entry_refer_eval = {
     .name = "refer_eval", .trace = trace_refer_eval, .is_wanted = is_precomputed};
 static const Entry *const entries[] = {&entry_take, &entry_refer, &entry_refer_eval, NULL};
-
-void reference_refer(MxTrainState *s, const MxBatch *batch, bool is_eval, float *logp) {
-    const Reference *own = program_part(s, PART_reference);
-    program_make_input(s, is_eval ? &entry_refer_eval : &entry_refer, own->logp, is_eval, batch,
-                       logp);
-    program_add_parts(s, s->var.batch[is_eval][own->logp], logp, batch->rows * batch->length);
-}
 
 /* ---- while it is run */
 
@@ -123,6 +116,37 @@ static void begin(MxTrainState *s) {
 static void changed(MxTrainState *s) {
     Reference *own = program_part(s, PART_reference);
     own->is_policy = false;
+}
+
+/* The folder dpo.reference_logps, or "reference" in the run's. Only the policy as it starts can
+ * make it. */
+static bool open_logps(MxTrainState *s, MxDataset *const data[2], MxError *err) {
+    const MxConfig *c = s->config;
+    Reference *own = program_part(s, PART_reference);
+    if (own->logp == MX_NONE) return true;
+    PrecomputedSetup setup = {
+        .what = "the reference's log-probabilities",
+        .noun = "log-probabilities",
+        .maker = "policy",
+        .file_name = "logps.h5",
+        .dir = c->dpo_reference_logps ? c->dpo_reference_logps
+                                      : mx_path_join(s->arena, c->run_dir, "reference"),
+        .key = MX_KEY_dpo_reference_logps,
+        .fingerprint = own->fingerprint,
+        .n_arrays = 1,
+        .array = {{"logp", MX_F32, own->logp, MX_SHAPE(c->max_target_length)}},
+        .data = {data[0], data[1]}};
+    if (!mx_train_state_step(s)) {
+        setup.entry[false] = &entry_refer;
+        setup.entry[true] = &entry_refer_eval;
+    }
+    return precomputed_open(s, &setup, &own->logps, err);
+}
+
+static bool give_logps(MxTrainState *s, bool is_eval, int64_t i, const MxBatch *batch,
+                       MxError *err) {
+    Reference *own = program_part(s, PART_reference);
+    return !own->logps || precomputed_give(s, own->logps, is_eval, i, batch, err);
 }
 
 static bool evaluates(const MxConfig *config, MxError *err) {
@@ -139,8 +163,8 @@ const Part part_reference = {
     .entries = entries,
     .show = show,
     .begin = begin,
-    .open = reference_open_logps,
-    .before_batch = reference_give_logps,
+    .open = open_logps,
+    .before_batch = give_logps,
     .changed = changed,
     .evaluates = evaluates,
     .takes_rows = reference_is_precomputed, /* it knows rows by all of their tokens */

@@ -102,7 +102,8 @@ static void give_old(MxTrainState *s, const MxBatch *batch) {
         copy_part(&batch->part, length, own->given[1], own->kept.logprobs, false);
     } else {
         int64_t n = batch->part.of_rows * length;
-        program_make_input(s, &entry_remember, own->old, false, batch, own->given[1]);
+        program_make_inputs(s, &entry_remember, &own->old, 1, false, batch,
+                            (void *[]){own->given[1]});
         memset(own->kept.logprobs, 0, (size_t)n * sizeof(float));
         copy_part(&batch->part, length, own->given[1], own->kept.logprobs, true);
         program_add_parts(s, s->var.batch[false][own->old], own->kept.logprobs, n);

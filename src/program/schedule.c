@@ -31,7 +31,7 @@ static double through(int64_t i, int64_t n) {
 
 /* MaxText's distillation has optax' own schedule, which gets there a step later. */
 static double cosine(const Span *s, int64_t i) {
-    return cosine_between(s->peak, s->final, through(i, s->n + (s->config->teacher != NULL)));
+    return cosine_between(s->peak, s->final, through(i, s->n + (mx_config_distils(s->config))));
 }
 
 /* A decay of one step has no way to go: optax.linear_schedule stays where it starts. */

@@ -121,7 +121,7 @@ static bool shard_batch(MxTrainState *s, bool is_eval, MxError *err) {
     for (int i = 0; i < s->n_inputs; i++) {
         MxSharding *own = &s->sharding[s->var.batch[is_eval][i]];
         *own = ok ? sharding : whole;
-        if (s->input[i].width) own->dim[1] = 0;
+        if (s->input[i].row.rank) own->dim[1] = 0;
     }
     return true;
 }
@@ -312,16 +312,16 @@ bool program_speaks_for(const MxTrainState *s, int var, int64_t rank) {
     return first_alike(&s->mesh.mesh, at, rank) == rank;
 }
 
-void program_add_parts(MxTrainState *s, int var, float *x, int64_t n) {
+void program_add_parts(MxTrainState *s, int var, void *x, int64_t n) {
     MxArena arena = {.name = "parts"};
     int64_t ranks = s->mesh.mesh.n_ranks, *counts = mx_new_n(&arena, int64_t, ranks);
-    float *part = s->rank ? NULL : mx_new_n(&arena, float, n);
+    uint32_t *all = x, *part = s->rank ? NULL : mx_new_n(&arena, uint32_t, n);
     for (int64_t r = 1; r < ranks; r++) {
         if (!program_speaks_for(s, var, r)) continue;
-        counts[r] = n * (int64_t)sizeof *x;
+        counts[r] = n * (int64_t)sizeof *all;
         mx_comm_gather(s->comm, x, part, counts);
         counts[r] = 0;
-        for (int64_t i = 0; s->rank == 0 && i < n; i++) x[i] += part[i];
+        for (int64_t i = 0; s->rank == 0 && i < n; i++) all[i] |= part[i];
     }
     mx_arena_release(&arena);
 }

@@ -16,7 +16,8 @@ bool mx_train_check_stages(const MxTrainMesh *mesh, MxError *err) {
         MxKey key;
     } refused[] = {
         {c->use_qk_clip, MX_KEY_use_qk_clip},
-        {c->teacher != NULL, MX_KEY_teacher_overrides},
+        {mx_config_distils(c),
+         c->offline_data_dir ? MX_KEY_offline_data_dir : MX_KEY_teacher_overrides},
     };
     for (int i = 0; mesh->n_stages > 1 && i < MX_COUNT(refused); i++)
         if (refused[i].is_asked)

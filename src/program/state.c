@@ -275,18 +275,19 @@ double program_out(const MxTrainState *s, int which) {
     return program_scalar(s, s->var.out[which]);
 }
 
-/* Copies the rows of a micro-batch, 4 bytes an element, from arrays [rows, length] of a batch's
- * part into a variable, or out of it into them. */
+/* Copies the rows of a micro-batch, 4 bytes an element, from arrays [rows, ..] of a batch's part
+ * into a variable, or out of it into them. */
 static void copy_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroBatch micro,
                       char *data, bool out) {
     const size_t size = 4;
     const MxBox *box = &s->box[var];
-    size_t bytes = (size_t)box->count[1] * size;
-    int64_t column = box->start[1] - part->column;
+    int64_t column = box->start[1] - part->column, width = box->count[1];
+    for (int d = 2; d < box->rank; d++) width *= box->count[d];
+    size_t bytes = (size_t)width * size;
     micro.examples = s->vars.item[var].type.shape.dim[0] / mx_train_rows(s->config);
     micro.of_examples = part->of_rows / mx_train_rows(s->config);
     micro.first = program_first_of(&s->mesh.mesh, s->rank, micro.of_examples);
-    MX_ASSERT(column >= 0 && column + box->count[1] <= part->length);
+    MX_ASSERT(column >= 0 && column + width <= part->length);
     if (out) program_read_all(s, var, s->rows);
     for (int64_t k = 0; k < box->count[0]; k++) {
         int64_t row = mx_batch_row(part, program_row_of(&micro, box->start[0] + k));
@@ -300,14 +301,19 @@ static void copy_rows(MxTrainState *s, int var, const MxBatchPart *part, MicroBa
     if (!out) program_write_all(s, var, s->rows);
 }
 
+/* What arrays of an input hold of a batch. */
+static MxBatchPart part_of(const MxTrainState *s, int input, const MxBatch *batch) {
+    MxBatchPart part = batch->part;
+    if (!s->input[input].row.rank) return part;
+    part.column = 0;
+    part.length = mx_shape_count(s->input[input].row);
+    return part;
+}
+
 void program_load_batch(MxTrainState *s, bool is_eval, const MxBatch *batch, MicroBatch micro) {
     for (int i = 0; i < s->n_inputs; i++) {
         const void *from = i < MX_BATCH_FIELDS ? batch->field[i] : s->input[i].given;
-        MxBatchPart part = batch->part;
-        if (s->input[i].width) {
-            part.column = 0;
-            part.length = s->input[i].width;
-        }
+        MxBatchPart part = part_of(s, i, batch);
         int var = program_own(s, s->var.batch[is_eval][i], micro.lane);
         if (from) copy_rows(s, var, &part, micro, (char *)(uintptr_t)from, false);
     }
@@ -322,15 +328,21 @@ void program_give(MxTrainState *s, int input, const void *values) {
     s->input[input].given = values;
 }
 
-void program_make_input(MxTrainState *s, const Entry *entry, int input, bool is_eval,
-                        const MxBatch *batch, float *out) {
+void program_make_inputs(MxTrainState *s, const Entry *entry, const int *inputs, int n,
+                         bool is_eval, const MxBatch *batch, void *const *out) {
     MicroBatch micro = {.n = is_eval ? 1 : s->config->micro_batches};
-    program_give(s, input, NULL);
-    memset(out, 0, (size_t)(batch->rows * batch->length) * sizeof *out);
+    const size_t size = 4;
+    for (int k = 0; k < n; k++) {
+        program_give(s, inputs[k], NULL);
+        memset(out[k], 0, (size_t)(batch->rows * part_of(s, inputs[k], batch).length) * size);
+    }
     for (micro.i = 0; micro.i < micro.n; micro.i++) {
         program_load_batch(s, is_eval, batch, micro);
         program_run_entry(s, entry);
-        program_read_rows(s, s->var.batch[is_eval][input], &batch->part, micro, out);
+        for (int k = 0; k < n; k++) {
+            MxBatchPart part = part_of(s, inputs[k], batch);
+            program_read_rows(s, s->var.batch[is_eval][inputs[k]], &part, micro, out[k]);
+        }
     }
 }
 

@@ -251,10 +251,27 @@ static int64_t n_steps(const Loop *l) {
     return of_data >= 0 && of_data < c->steps ? of_data : c->steps;
 }
 
+/* The teacher's largest logits, where they are missing: by the teacher alone, which is gone when
+ * the student comes. */
+static bool make_logits(Loop *l, MxError *err) {
+    const MxConfig *c = l->config;
+    MxDataset *const data[] = {l->data.train, NULL};
+    MxArena arena = {.name = "teacher"};
+    MxTrainState *teacher;
+    bool is_due;
+    if (l->only_evaluates) return true;
+    if (!mx_train_teaches_first(c, l->comm, &is_due, err)) return false;
+    bool ok =
+        !is_due || (mx_train_state_open_eval(&arena, c->offline_teacher, l->comm, &teacher, err) &&
+                    train_restore(teacher, NULL, err) && mx_train_open_parts(teacher, data, err));
+    mx_arena_release(&arena);
+    return ok || mx_context(err, "the teacher");
+}
+
 /* Data and state. */
 static bool build(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
-    if (!open_data(l, err) || !agree_on_data(l, err) ||
+    if (!open_data(l, err) || !agree_on_data(l, err) || !make_logits(l, err) ||
         !(l->only_evaluates ? mx_train_state_open_eval
                             : mx_train_state_open_on)(&l->arena, c, l->comm, &l->state, err))
         return false;

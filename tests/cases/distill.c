@@ -31,8 +31,9 @@ static double divergence(const double *t, const double *s, int64_t n, double hea
     return sum;
 }
 
+enum { MOST = 2048 }; /* vocabulary */
+
 static void ref_distill(const Reference *r) {
-    enum { MOST = 2048 };
     const MxDistillAttr *attr = r->attr;
     const double *numbers = r->in[6];
     double alpha = numbers[MX_DISTILL_ALPHA], heat = numbers[MX_DISTILL_TEMPERATURE];
@@ -92,6 +93,104 @@ const OpTest test_distill_grad = {
         {HEADS({.scale = 1}, {.scale = 1}), "f2,5,4 f4,9 i2,5 i2,5 f2,5,3 f3,8 f3 f", "both must have one vocabulary"},
         {HEADS({.scale = 1}, {.scale = 1}), "f2,5,4 f4,9 i2,5 i2,5 f2,5,3 f3,9 f3 f1", "input 7 must be float32 of rank 0"}),
     .forward = &op_distill,
+    .wrt = {1, 0, -1, -2},
+    .any_bits = true,
+};
+// clang-format on
+
+/* ---- beside the largest logits alone */
+
+static void ref_top_logits(const Reference *r) {
+    const MxTopAttr *attr = r->attr;
+    int64_t vocab = r->in_type[1].shape.dim[attr->head.tied ? 0 : 1];
+    static bool is_taken[MOST];
+    for (int64_t token = 0; token < element_count(r->in_type[2]); token++) {
+        memset(is_taken, 0, sizeof is_taken);
+        for (int64_t i = 0; i < attr->k; i++) {
+            int64_t best = -1;
+            for (int64_t v = 0; v < vocab; v++)
+                if (!is_taken[v] && (best < 0 || logit(r, 0, 1, &attr->head, token, v) >
+                                                     logit(r, 0, 1, &attr->head, token, best)))
+                    best = v;
+            is_taken[best] = true;
+            bool counts = r->in[2][token] != 0;
+            r->out[0][token * attr->k + i] = counts ? logit(r, 0, 1, &attr->head, token, best) : 0;
+            r->out[1][token * attr->k + i] = counts ? (double)best : 0;
+        }
+    }
+}
+
+static void ref_distill_top(const Reference *r) {
+    const MxXentAttr *attr = r->attr;
+    MxShape shape = r->in_type[4].shape;
+    int64_t k = shape.dim[shape.rank - 1], vocab = r->in_type[1].shape.dim[attr->tied ? 0 : 1];
+    double alpha = r->in[6][MX_DISTILL_ALPHA], heat = r->in[6][MX_DISTILL_TEMPERATURE];
+    static double s[MOST], few[MOST];
+    double *sums = r->out[1];
+    r->out[0][0] = 0;
+    for (int i = 0; i < MX_DISTILL_SUMS; i++) sums[i] = 0;
+    for (int64_t token = 0; token < element_count(r->in_type[2]); token++) {
+        if (r->in[3][token] == 0) continue;
+        for (int64_t v = 0; v < vocab; v++) s[v] = logit(r, 0, 1, attr, token, v);
+        for (int64_t i = 0; i < k; i++) few[i] = s[(int64_t)r->in[5][token * k + i]];
+        double hard = log_sum(s, vocab, 1) - s[(int64_t)r->in[2][token]];
+        double kl = divergence(r->in[4] + token * k, few, k, heat);
+        sums[MX_DISTILL_HARD] += hard;
+        sums[MX_DISTILL_KL] += kl;
+        r->out[0][0] += alpha * heat * heat * kl + (1 - alpha) * hard;
+    }
+}
+
+#define TOP(number, ...) ATTR(MxTopAttr, .k = number, .head = __VA_ARGS__)
+#define HEAD(...)        ATTR(MxXentAttr, __VA_ARGS__)
+
+// clang-format off
+const OpTest test_top_logits = {
+    CASES(
+        {"untied", TOP(3, {.scale = 1}), "x2,5,7 x7,19:normal0.3 i2,5:flags0.3", NULL, CASE_FOLLOWS},
+        {"all, tied, scale, cap", TOP(19, {.tied = true, .scale = 0.8, .softcap = 5}), "f2,5,7 f19,7:normal0.3 i2,5:flags0", NULL, 0},
+        {"nothing counts", TOP(1, {.scale = 1}), "x1,4,5 x5,7 i1,4:flags1", NULL, CASE_FOLLOWS},
+        {"large, tiles", TOP(128, {.scale = 1, .tiles = 7}), "f3,33,20 f20,1501:normal0.3 i3,33:flags0.2", NULL, 0},
+        {NULL, TOP(2, {.scale = 1}), "f2,5,4 f4,9 i2,5", "f2,5,2 i2,5,2", 0},
+        {NULL, TOP(2, {.dtype = MX_BF16, .scale = 1, .tied = true}), "b2,5,4 b9,4 i2,5", "f2,5,2 i2,5,2", 0},
+        {NULL, TOP(4, {.scale = 0.9}), "f8,8,16 f16,64:normal0.3 i8,8:flags0.3", NULL, CASE_RANKS}),
+    WRONG(
+        {TOP(2, {.scale = 1}), "f2,5,4 f9,4 i2,5", "w must have h's last dim"},
+        {TOP(10, {.scale = 1}), "f2,5,4 f4,9 i2,5", "k must be at least 1, at most the vocabulary and 1024"},
+        {TOP(0, {.scale = 1}), "f2,5,4 f4,9 i2,5", "k must be at least 1"},
+        {TOP(2, {.scale = 1}), "f2,5,4 f4,9 f2,5", "input 2 must be int32 of rank 2"}),
+    .reference = ref_top_logits,
+    .any_bits = true,
+};
+
+const OpTest test_distill_top = {
+    CASES(
+        {"untied", HEAD(.scale = 1), "x2,5,7 x7,19:normal0.3 i2,5:ids19 i2,5:flags0.3 f2,5,4 i2,5,4:ids19 f3:value0.5", NULL, CASE_FOLLOWS},
+        {"tied, scale, cap", HEAD(.tied = true, .scale = 0.8, .softcap = 2.5), "x2,5,7 x19,7:normal0.3 i2,5:ids19 i2,5:flags0.3 f2,5,9 i2,5,9:ids19 f3:value0.7", NULL, CASE_FOLLOWS},
+        {"the teacher alone", HEAD(.scale = 1.3), "x2,5,7 x7,19:normal0.3 i2,5:ids19 i2,5:flags0 f2,5,7 i2,5,7:ids19 f3:value1", NULL, CASE_FOLLOWS},
+        {"one logit", HEAD(.scale = 1), "x2,5,8 x8,33:normal0.3 i2,5:ids33 i2,5:flags0.3 f2,5,1 i2,5,1:ids33 f3:value0.6", NULL, CASE_FOLLOWS},
+        {"nothing counts", HEAD(.tied = true, .scale = 1), "x1,4,5 x7,5:normal0.3 i1,4:ids7 i1,4:flags1 f1,4,3 i1,4,3:ids7 f3:value0.5", NULL, CASE_FOLLOWS | CASE_NO_SLOPE},
+        {"large", HEAD(.scale = 1), "x3,33,20 x20,1501:normal0.3 i3,33:ids1501 i3,33:flags0.2 f3,33,128 i3,33,128:ids1501 f3:value0.5", NULL, CASE_FOLLOWS},
+        {NULL, HEAD(.scale = 1), "f2,5,4 f4,9 i2,5 i2,5 f2,5,3 i2,5,3 f3", "f f4", 0},
+        {NULL, HEAD(.dtype = MX_BF16, .scale = 1, .tied = true), "b2,5,4 b9,4 i2,5 i2,5 f2,5,3 i2,5,3 f3", "f f4", 0},
+        {NULL, HEAD(.scale = 0.9), "f8,8,16 f16,64:normal0.3 i8,8:ids64 i8,8:flags0.3 f8,8,4 i8,8,4:ids64 f3:value0.5", NULL, CASE_RANKS}),
+    WRONG(
+        {HEAD(.scale = 1), "f2,5,4 f9,4 i2,5 i2,5 f2,5,3 i2,5,3 f3", "w must have h's last dim"},
+        {HEAD(.scale = 1, .z_loss = 0.1), "f2,5,4 f4,9 i2,5 i2,5 f2,5,3 i2,5,3 f3", "distillation has no z-loss"},
+        {HEAD(.scale = 1), "f2,5,4 f4,9 i2,5 i2,5 f2,4,3 i2,4,3 f3", "the largest logits must have h's leading dims"},
+        {HEAD(.scale = 1), "f2,5,4 f4,9 i2,5 i2,5 f2,5,3 i2,5,2 f3", "ids must have the shape of their logits"},
+        {HEAD(.scale = 1), "f2,5,4 f4,9 i2,5 i2,5 f2,5,1025 i2,5,1025 f3", "more than 1024 logits of a token"},
+        {HEAD(.scale = 1), "f2,5,4 f4,9 i2,5 i2,5 f2,5,3 i2,5,3 f2", "numbers must be 3"}),
+    .reference = ref_distill_top,
+    .flows = 1 << 0 | 1 << 1,
+    .any_bits = true,
+};
+
+const OpTest test_distill_top_grad = {
+    WRONG(
+        {HEAD(.scale = 1), "f2,5,4 f4,9 i2,5 i2,5 f2,5,3 i2,5,2 f3 f", "ids must have the shape of their logits"},
+        {HEAD(.scale = 1), "f2,5,4 f4,9 i2,5 i2,5 f2,5,3 i2,5,3 f3 f1", "input 7 must be float32 of rank 0"}),
+    .forward = &op_distill_top,
     .wrt = {1, 0, -1, -2},
     .any_bits = true,
 };

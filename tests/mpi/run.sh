@@ -293,6 +293,34 @@ references() {
     passed 4 "log-probabilities that one mesh made serve others"
 }
 
+# learn NAME N KEYS... — losses of a student to $work/NAME.losses.
+learn() {
+    name=$1 n=$2 d=$work/$1
+    shift 2
+    ranks "$n" "$d" --config configs/base.yml base_num_decoder_layers=1 distill_temperature=2 steps=4 \
+        "$@" metrics_file="$d/m.jsonl" || complain "a teacher's logits, $name: exit $?" "$d"
+    grep -o '"learning/loss": *[-+.e0-9]*' "$d/m.jsonl" 2>/dev/null | grep -o '[-+.e0-9]*$' >"$work/$name.losses"
+}
+
+# The logits that one mesh made teach the same on another.
+offline() {
+    made=$work/offline_logits
+    ranks 1 "$work/master" --config configs/base.yml steps=2 || complain "a teacher: exit $?" "$work/master"
+    of_teacher=$(printf 'teacher_overrides.%s ' $(echo $model | tr ' ' '\n' | grep '^base\|^head') \
+        load_parameters_path="$work/master/x")
+    learn beside 1 per_device_batch_size=8 distill.top_k=40 $of_teacher offline_data_dir="$work/other_logits"
+    learn made 4 per_device_batch_size=2 distill.top_k=40 $of_teacher offline_data_dir="$made" \
+        ici_fsdp_parallelism=2 ici_context_parallelism=2 gradient_accumulation_steps=1
+    learn taught 2 per_device_batch_size=4 distill.top_k=40 offline_data_dir="$made" ici_fsdp_parallelism=1 \
+        ici_tensor_parallelism=2
+    for name in made taught; do
+        paste "$work/beside.losses" "$work/$name.losses" |
+            awk 'NF != 2 || ($1 - $2) ^ 2 > 1e-12 { bad = 1 } END { exit bad || NR != 4 }' ||
+            complain "a teacher's logits, $name: other losses: $(paste -s -d ' ' "$work/$name.losses")" "$work/$name"
+    done
+    passed 3 "a teacher's logits that one mesh made teach on others"
+}
+
 # ---- replies and tasks while ranks train
 
 # ask NAME N KEYS... — what a run says and how it does on tasks, to $work/NAME.said: numbers to three digits.
@@ -596,6 +624,7 @@ kills "$work/moments"
 terms
 hangs
 references
+offline
 questions
 keeps
 differences

@@ -283,6 +283,7 @@ static const struct {
      "1 scale 1 from query 6"},
     {&op_head_dot, &(const MxHeadDotAttr){.transposed = true, .first = 2, .width = 6},
      "nt 6 from 2"},
+    {&op_top_logits, &(const MxTopAttr){.k = 3}, "k 3"},
     {&op_preference, &(const MxPreferenceAttr){.beta = 0.1}, "dpo standard beta 0.1"},
     {&op_policy, &(const MxPolicyAttr){.low = 0.2, .high = 0.3, .beta = 0.5},
      "token means low 0.2 high 0.3 beta 0.5"},

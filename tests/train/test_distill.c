@@ -35,12 +35,12 @@ static float number(const char *group, const char *name) {
 
 /* ---- on given logits and features: hidden states are the logits, W is the identity */
 
-enum { V = 48, D = 8, LAYERS = 3, TOKENS = 20 };
+enum { V = 48, D = 8, LAYERS = 3, TOKENS = 20, TOP = 6 };
 
 /* What a case's options say; "temperature: 2.0\nalpha: 0.3\n". */
 typedef struct Options {
     double alpha, heat, beta;
-    bool is_l2, has_layers, is_masked;
+    bool is_l2, has_layers, is_masked, is_top;
 } Options;
 
 static double option(const char *text, const char *key, double otherwise) {
@@ -71,6 +71,7 @@ static Options options_of(const char *group) {
     o.is_l2 = strstr(text, "\"l2\"") != NULL;
     o.has_layers = strstr(text, "layer_indices") != NULL;
     o.is_masked = strstr(text, "mask: true") != NULL;
+    o.is_top = strstr(text, "topk: true") != NULL;
     return o;
 }
 
@@ -78,7 +79,7 @@ typedef struct Given {
     MxVars vars;
     MxRun *run;
     int student, teacher, eye, targets, weights, numbers, feature[2][LAYERS];
-    int loss, distance, sums, dlogits, dfeature[LAYERS];
+    int loss, distance, sums, dlogits, dfeature[LAYERS], top, ids;
 } Given;
 
 static int new_var(Given *g, MxDtype dtype, MxShape shape) {
@@ -96,6 +97,8 @@ static void declare(Given *g) {
     g->distance = new_var(g, MX_F32, MX_SCALAR);
     g->sums = new_var(g, MX_F32, MX_SHAPE(MX_DISTILL_SUMS));
     g->dlogits = new_var(g, MX_F32, MX_SHAPE(TOKENS, V));
+    g->top = new_var(g, MX_F32, MX_SHAPE(TOKENS, TOP));
+    g->ids = new_var(g, MX_I32, MX_SHAPE(TOKENS, TOP));
     for (int i = 0; i < LAYERS; i++) {
         for (int k = 0; k < 2; k++) g->feature[k][i] = new_var(g, MX_F32, MX_SHAPE(TOKENS, D));
         g->dfeature[i] = new_var(g, MX_F32, MX_SHAPE(TOKENS, D));
@@ -104,6 +107,21 @@ static void declare(Given *g) {
 
 static bool uses_layer(const Options *o, int layer) {
     return !o->has_layers || layer != 1;
+}
+
+/* Of all of the teacher's logits, or of its largest ones. */
+static MxValue trace_sum(MxTrace *t, const Given *g, const Options *o, MxValue h) {
+    MxValue eye = mx_variable(t, g->eye), teacher = mx_variable(t, g->teacher);
+    MxValue targets = mx_variable(t, g->targets), weights = mx_variable(t, g->weights);
+    MxValue numbers = mx_variable(t, g->numbers);
+    MxHead student = {h, eye, {.scale = 1}};
+    if (!o->is_top)
+        return mx_distill(t, student, (MxHead){teacher, eye, {.scale = 1}}, targets, weights,
+                          numbers);
+    MxValue top = mx_top_logits(t, teacher, eye, weights, (MxTopAttr){{.scale = 1}, TOP});
+    mx_trace_assign(t, top, g->top, false);
+    mx_trace_assign(t, top + 1, g->ids, false);
+    return mx_distill_top(t, student, top, top + 1, targets, weights, numbers);
 }
 
 /* The mean loss over n tokens and its gradient. */
@@ -117,11 +135,9 @@ static void open_given(Given *g, const Options *o, double n) {
     int n_targets = 0;
     mx_trace_begin(&t, graph);
     declare(g);
-    MxValue eye = mx_variable(&t, g->eye), student = mx_variable(&t, g->student);
+    MxValue student = mx_variable(&t, g->student);
     MxValue numbers = mx_variable(&t, g->numbers), weights = mx_variable(&t, g->weights);
-    MxHead heads[] = {{student, eye, {.scale = 1}},
-                      {mx_variable(&t, g->teacher), eye, {.scale = 1}}};
-    MxValue sum = mx_distill(&t, heads[0], heads[1], mx_variable(&t, g->targets), weights, numbers);
+    MxValue sum = trace_sum(&t, g, o, student);
     mx_trace_assign(&t, sum + 1, g->sums, false);
     MxValue loss = mx_scale(&t, sum, 1 / n);
     targets[n_targets++] = (MxGradTarget){.wrt = student, .var = g->dlogits};
@@ -207,9 +223,18 @@ static void check_given(Given *g, const char *group, const Options *o, double n)
                         TOKENS * D);
 }
 
-static const char *const given[] = {"T1_a0", "T1_a0.5",    "T2_a0.5",
-                                    "T4_a1", "T2_cos",     "T2_cos_layers",
-                                    "T2_l2", "all_masked", "sched_linear_s3"};
+/* The teacher's largest logits of the tokens that count, and their ids. */
+static void check_top(const Given *g, const int32_t *weights) {
+    const float *top = array("top_k_logits", NULL), *ids = array("top_k_indices", NULL);
+    const float *own = var_values(&arena, g->run, g->top);
+    const int32_t *own_ids = var_values(&arena, g->run, g->ids);
+    for (int i = 0; i < TOKENS * TOP; i++)
+        ck_assert(!weights[i / TOP] || (own[i] == top[i] && (float)own_ids[i] == ids[i]));
+}
+
+static const char *const given[] = {"topk_T2",    "T1_a0",          "T1_a0.5",       "T2_a0.5",
+                                    "T4_a1",      "T2_cos",         "T2_cos_layers", "T2_l2",
+                                    "all_masked", "sched_linear_s3"};
 
 START_TEST(losses_of_given_logits) {
     if (!open_file("train/distill_loss.h5")) return;
@@ -227,6 +252,7 @@ START_TEST(losses_of_given_logits) {
     fill_given(&g, &o, weights);
     mx_run_entry(g.run, 0);
     check_given(&g, group, &o, fmax(n, 1));
+    if (o.is_top) check_top(&g, weights);
     mx_arena_release(&arena);
 }
 END_TEST
@@ -393,6 +419,87 @@ START_TEST(a_run_knows_its_teacher) {
 }
 END_TEST
 
+/* ---- logits that were made before */
+
+static double *losses(const char *dir, int *n) {
+    MetricsLine *lines = process_metrics(&arena, dir, "learning/loss", n);
+    double *values = mx_new_n(&arena, double, *n + 1);
+    for (int i = 0; i < *n; i++) {
+        bool is_there = mx_json_number(mx_json_get(lines[i].json, "learning/loss"), &values[i]);
+        ck_assert(is_there);
+    }
+    ck_assert(!remove(mx_path_join(&arena, dir, "m.jsonl")));
+    return values;
+}
+
+static const char student[] =
+    "vocab_size=300 base_num_decoder_layers=1 base_emb_dim=16 distill_temperature=2 "
+    "distill_alpha=0.7 steps=6 learning_rate_schedule_steps=6 ";
+
+/* All logits are the largest ones: a student learns the same beside them as beside the teacher. */
+START_TEST(logits_made_ahead_teach_alike) {
+    const char *dir = process_dir(&arena, "distill");
+    check_run(dir, "teacher", "steps=4 checkpoint_period=4 vocab_size=300", 0);
+    const char *more =
+        mx_arena_printf(&arena, "%s%sload_parameters_path=%s/teacher %s metrics_file=%s/m.jsonl %s",
+                        teach, TEACH("vocab_size=300") "teacher_overrides.", dir, student, dir,
+                        _i ? "gradient_accumulation_steps=2" : "");
+    const char *known =
+        mx_arena_printf(&arena, "offline_data_dir=%s/logits distill.top_k=300 %s", dir, more);
+    int n, n_known;
+    check_run(dir, "beside", more, 0);
+    const double *want = losses(dir, &n);
+    check_run(dir, "behind", known, 0);
+    const double *got = losses(dir, &n_known);
+    ck_assert(n == 6 && n_known == n);
+    for (int i = 0; i < n; i++)
+        ck_assert_msg(fabs(got[i] - want[i]) <= 1e-5 * want[i], "step %d: %.9g, not %.9g", i,
+                      got[i], want[i]);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* The folder alone is enough, a run goes on with it exactly, and what does not fit is refused. */
+START_TEST(logits_are_of_a_teacher_and_its_data) {
+    const char *dir = process_dir(&arena, "distill");
+    check_run(dir, "teacher", "steps=4 checkpoint_period=4 vocab_size=300", 0);
+    const char *alone = mx_arena_printf(
+        &arena, "%s offline_data_dir=%s/logits distill.top_k=5 checkpoint_period=3", student, dir);
+    const char *teacher = mx_arena_printf(
+        &arena, "%s %s" TEACH("vocab_size=300") "teacher_overrides.load_parameters_path=%s/", alone,
+        teach, dir);
+    size_t size[2];
+    check_run(dir, "whole", alone, MX_EXIT_CONFIG);
+    ck_assert(strstr(log_of(dir), "teacher_overrides describes the teacher") != NULL);
+    check_run(dir, "whole", mx_arena_printf(&arena, "%steacher", teacher), 0);
+    const char *whole = state_of(dir, "whole", &size[0]);
+    ck_assert(mx_dir_remove(mx_path_join(&arena, dir, "teacher"), &(MxError){0}));
+    check_run(dir, "parts", mx_arena_printf(&arena, "%s steps=3", alone), 0);
+    check_run(dir, "parts", alone, 0);
+    const char *parts = state_of(dir, "parts", &size[1]);
+    ck_assert(size[0] == size[1] && !memcmp(whole, parts, size[0]));
+    const struct {
+        const char *more, *said;
+    } wrong[] = {{"distill.top_k=4", "it holds [24, 32, 5] for rows of train batches"},
+                 {"steps=7", "this run wants [28, 32, 5]"},
+                 {"data_shuffle_seed=1", "these logits are of other data: train batch 0"},
+                 {"distill_beta=0.5", "has no features of the teacher, only logits"},
+                 {"distill.top_k=301", "distill.top_k is 301, vocab_size only 300"}};
+    for (int i = 0; i < MX_COUNT(wrong); i++) {
+        int code = i < 3 ? MX_EXIT_BAD_INPUT : MX_EXIT_CONFIG;
+        check_run(dir, "wrong", mx_arena_printf(&arena, "%s %s", alone, wrong[i].more), code);
+        ck_assert_msg(strstr(log_of(dir), wrong[i].said) != NULL, "%s: %s", wrong[i].said,
+                      log_of(dir));
+    }
+    check_run(dir, "other", "steps=4 checkpoint_period=4 vocab_size=300 init_weights_seed=5", 0);
+    ck_assert(mx_dir_remove(mx_path_join(&arena, dir, "logits"), &(MxError){0}));
+    check_run(dir, "parts", mx_arena_printf(&arena, "%sother steps=7", teacher), MX_EXIT_BAD_INPUT);
+    ck_assert_msg(strstr(log_of(dir), "these logits are of another teacher") != NULL, "%s",
+                  log_of(dir));
+    mx_arena_release(&arena);
+}
+END_TEST
+
 Suite *distill_suite(void) {
     Suite *suite = suite_create("distill");
     TCase *tcase = tcase_create("distill"), *of_given = tcase_create("given");
@@ -401,6 +508,8 @@ Suite *distill_suite(void) {
     tcase_add_loop_test(tcase, steps_of_maxtext, 0, MX_COUNT(ways));
     tcase_add_loop_test(tcase, students_resume_exactly, 0, MX_COUNT(students));
     tcase_add_test(tcase, a_run_knows_its_teacher);
+    tcase_add_loop_test(tcase, logits_made_ahead_teach_alike, 0, 2);
+    tcase_add_test(tcase, logits_are_of_a_teacher_and_its_data);
     suite_add_tcase(suite, of_given);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -195,7 +195,8 @@ static MxTrainState *open_state(MxConfig *config, const MxBatch *batch) {
     Reference *reference = program_part(state, PART_reference);
     if (reference && reference->logp != MX_NONE) {
         float *logp = mx_new_n(&arena, float, batch->rows * batch->length);
-        reference_refer(state, batch, false, logp);
+        program_make_inputs(state, &entry_refer, &reference->logp, 1, false, batch,
+                            (void *[]){logp});
         program_give(state, reference->logp, logp);
     }
     disturb(state);

@@ -24,11 +24,15 @@ static const struct {
 } kinds[] = {
     {&op_xent, {.n_sums = 2}},
     {&op_xent_grad, {.n_sums = 2, .is_grad = true}},
-    {&op_argmax, {.is_argmax = true}},
+    {&op_argmax, {.is_argmax = true, .only_weights = true}},
     {&op_logprob, {.n_sums = 0}},
     {&op_logprob_grad, {.is_grad = true, .knows_sums = true}},
-    {&op_distill, {.n_sums = MOST_SUMS, .has_teacher = true}},
-    {&op_distill_grad, {.n_sums = MOST_SUMS, .has_teacher = true, .is_grad = true}},
+    {&op_distill, {.n_sums = MOST_SUMS, .has_teacher = true, .row = xent_distill_row}},
+    {&op_distill_grad,
+     {.n_sums = MOST_SUMS, .has_teacher = true, .is_grad = true, .row = xent_distill_row}},
+    {&op_top_logits, {.row = xent_top_row, .only_weights = true}},
+    {&op_distill_top, {.n_sums = MOST_SUMS, .row = xent_distill_top_row}},
+    {&op_distill_top_grad, {.n_sums = MOST_SUMS, .is_grad = true, .row = xent_distill_top_row}},
 };
 
 static XentKind kind_of(const MxOp *op) {
@@ -300,7 +304,9 @@ static void zero_the_rest(const MxDevice *device, const Xent *x, const Work *wor
     const MxKernelCall *call = x->call;
     size_t bytes = row_bytes(x), dw_bytes = (size_t)(x->width * x->vocab) * sizeof(float);
     for (int i = 0; i < call->n_out && !x->kind.n_sums && !x->kind.is_grad; i++)
-        if (call->out[i]) cpu_zero(device, call->out[i], (size_t)x->tokens * sizeof(float));
+        if (call->out[i])
+            cpu_zero(device, call->out[i],
+                     (size_t)mx_shape_count(call->out_type[i].shape) * sizeof(float));
     if (!x->kind.is_grad) return;
     for (int64_t i = 0; i < x->tokens && call->out[DH] && n < x->tokens; i++)
         if (!x->weights[i]) memset((char *)call->out[DH] + (size_t)i * bytes, 0, bytes);
@@ -338,7 +344,7 @@ static void run(const MxDevice *device, const MxKernelCall *call) {
     x.call = call;
     x.attr = call->attr;
     if (x.kind.has_teacher) x.teacher.attr = &((const MxDistillAttr *)call->attr)->teacher;
-    x.weights = call->in[x.kind.is_argmax ? ARGMAX_WEIGHTS : WEIGHTS];
+    x.weights = call->in[x.kind.only_weights ? ONLY_WEIGHTS : WEIGHTS];
     Work work;
     carve(&x, call->scratch, &work);
     int64_t n = list_counting(&x, work.counting);
@@ -363,3 +369,6 @@ const MxKernel cpu_logprob = {.scratch = scratch, .prepare = prepare, .run = run
 const MxKernel cpu_logprob_grad = {.scratch = scratch, .prepare = prepare, .run = run};
 const MxKernel cpu_distill = {.scratch = scratch, .prepare = prepare, .run = run};
 const MxKernel cpu_distill_grad = {.scratch = scratch, .prepare = prepare, .run = run};
+const MxKernel cpu_top_logits = {.scratch = scratch, .prepare = prepare, .run = run};
+const MxKernel cpu_distill_top = {.scratch = scratch, .prepare = prepare, .run = run};
+const MxKernel cpu_distill_top_grad = {.scratch = scratch, .prepare = prepare, .run = run};

@@ -10,8 +10,9 @@
 enum { STEPS = 8, REST = STEPS, SIZES };
 
 enum { H, W, TARGETS, WEIGHTS, DSUM, LOG_SUM = DSUM, DLOGP };
-enum { ARGMAX_WEIGHTS = 2 };
+enum { ONLY_WEIGHTS = 2 };
 enum { TEACHER_H = 4, TEACHER_W, NUMBERS, DISTILL_DLOSS };
+enum { TOP = 4, TOP_IDS };
 enum { DW, DH, GRAD_SUM };
 
 enum { MOST_SUMS = 1 + MX_DISTILL_SUMS };
@@ -24,11 +25,16 @@ typedef struct Teacher {
     const CpuMatmul *logits[SIZES];
 } Teacher;
 
+typedef struct Chunk Chunk;
+
 /* What an op makes of logits. */
 typedef struct XentKind {
     int n_sums; /* over tokens: the loss and others; 0 = log-probabilities */
     bool is_grad, is_argmax, has_teacher;
-    bool knows_sums; /* of rows: they are an input */
+    bool knows_sums;   /* of rows: they are an input */
+    bool only_weights; /* no targets: weights are input ONLY_WEIGHTS */
+    /* All of a row's work, of ops that no part of the vocabulary is enough for; NULL = in halves */
+    void (*row)(const Chunk *chunk, int64_t row, void *products);
 } XentKind;
 
 /* The sizes of a call, and its products for every size of a chunk. */
@@ -60,7 +66,7 @@ typedef struct Work {
 enum { FIRST_HALF = 1, SECOND_HALF = 2, ALL_OF_IT = 3 };
 
 /* Tokens [first, first + n) of those that count; the products are made for `rows` of them. */
-typedef struct Chunk {
+struct Chunk {
     const Xent *x;
     const Work *work;
     const int64_t *token;
@@ -68,7 +74,7 @@ typedef struct Chunk {
     int size;
     int halves;    /* of the rows' work that are done */
     bool in_place; /* the tokens lie side by side in h */
-} Chunk;
+};
 
 /* xent_begin_row — the first half: a row of products, and what it gives. xent_end_row — the second
  * half: to what is wanted. */
@@ -82,7 +88,26 @@ void xent_end_row(const Chunk *chunk, int64_t row, void *products);
 const float *xent_logits_at(const MxXentAttr *attr, MxDtype dtype, const void *row, int64_t at,
                             int64_t n, float *block);
 int64_t xent_target(const Chunk *chunk, int64_t row);
-/* xent_distill_row — all of a row's work beside a teacher (distill.c). */
+/* xent_sum_row — the largest of a row's logits, the sum of exponentials relative to it, and the
+ * target's logit, to work->part. */
+void xent_sum_row(const Chunk *chunk, int64_t row, const void *products);
+
+/* What a row's exponentials are multiplied with in the cotangent, what its target loses, and what n
+ * of its logits get besides. */
+typedef struct RowSlope {
+    double softmax, target;
+    int64_t n;
+    const int32_t *ids; /* [n] */
+    const float *more;  /* [n] */
+} RowSlope;
+
+/* xent_grad_row — a row of products to their cotangents; work->part has its largest logit. */
+void xent_grad_row(const Chunk *chunk, int64_t row, void *products, RowSlope slope);
+
+/* xent_distill_row — beside a teacher (distill.c). xent_top_row, xent_distill_top_row — the largest
+ * logits, and beside a teacher's largest ones (distill_top.c). */
 void xent_distill_row(const Chunk *chunk, int64_t row, void *products);
+void xent_top_row(const Chunk *chunk, int64_t row, void *products);
+void xent_distill_top_row(const Chunk *chunk, int64_t row, void *products);
 
 #endif

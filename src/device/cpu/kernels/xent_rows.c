@@ -93,19 +93,28 @@ static void find_most(const Chunk *c, int64_t row, const void *products) {
     }
 }
 
-void xent_begin_row(const Chunk *c, int64_t row, const void *products) {
+void xent_sum_row(const Chunk *c, int64_t row, const void *products) {
     const Xent *x = c->x;
     MxXentPart *part = &c->work->part[row];
-    if (x->kind.has_teacher) return;
-    find_most(c, row, products);
-    if (x->kind.knows_sums) part->most = ((const float *)x->call->in[LOG_SUM])[c->token[row]];
-    if (x->kind.is_argmax || x->kind.knows_sums) return;
     float block[CPU_BLOCK];
+    find_most(c, row, products);
     part->sum = 0;
     for (int64_t at = 0, n; at < x->vocab; at += n) {
         n = cpu_min(CPU_BLOCK, x->vocab - at);
         part->sum += exp_sum(n, logits_at(x, products, at, n, block), part->most);
     }
+}
+
+void xent_begin_row(const Chunk *c, int64_t row, const void *products) {
+    const XentKind *kind = &c->x->kind;
+    if (kind->row) return;
+    if (!kind->is_argmax && !kind->knows_sums) {
+        xent_sum_row(c, row, products);
+        return;
+    }
+    find_most(c, row, products);
+    if (kind->knows_sums)
+        c->work->part[row].most = ((const float *)c->x->call->in[LOG_SUM])[c->token[row]];
 }
 
 /* What all parts of a row give, in the order of the ranks. */
@@ -127,11 +136,6 @@ static MxXentPart joined(const Chunk *c, int64_t row) {
     return all;
 }
 
-/* What a row's exponentials are multiplied with in the cotangent, and what its target loses. */
-typedef struct RowSlope {
-    double softmax, target;
-} RowSlope;
-
 static double log_of(MxXentPart row) {
     return (double)row.most + log(row.sum);
 }
@@ -146,7 +150,7 @@ static RowSlope xent_row(const Chunk *c, int64_t row) {
     if (!x->kind.is_grad) return (RowSlope){0};
     double d = (double)*(const float *)x->call->in[DSUM];
     double share = exp((double)c->work->part[row].most - log_sum);
-    return (RowSlope){d * (1 + 2 * z_loss * log_sum) * share, d};
+    return (RowSlope){.softmax = d * (1 + 2 * z_loss * log_sum) * share, .target = d};
 }
 
 static RowSlope logprob_row(const Chunk *c, int64_t row) {
@@ -154,7 +158,7 @@ static RowSlope logprob_row(const Chunk *c, int64_t row) {
     int64_t token = c->token[row];
     if (x->kind.is_grad) {
         double d = (double)((const float *)x->call->in[DLOGP])[token];
-        return (RowSlope){-d, -d};
+        return (RowSlope){.softmax = -d, .target = -d};
     }
     MxXentPart all = joined(c, row);
     double log_sum = log_of(all);
@@ -166,7 +170,7 @@ static RowSlope logprob_row(const Chunk *c, int64_t row) {
 
 /* A row of products to their cotangents, block by block. Exponentials are made anew, which costs
  * less than keeping them would: they are wider than what they came from. */
-static void grad_row(const Chunk *c, int64_t row, void *products, RowSlope slope) {
+void xent_grad_row(const Chunk *c, int64_t row, void *products, RowSlope slope) {
     const Xent *x = c->x;
     const MxXentPart *part = &c->work->part[row];
     int64_t target = xent_target(c, row);
@@ -181,6 +185,8 @@ static void grad_row(const Chunk *c, int64_t row, void *products, RowSlope slope
         float *d = cpu_place(products, x->dtype, at, block);
         exp_grad(n, y, &grad, d);
         if (target >= at && target < at + n) d[target - at] -= at_target;
+        for (int64_t i = 0; i < slope.n; i++)
+            if (slope.ids[i] >= at && slope.ids[i] < at + n) d[slope.ids[i] - at] += slope.more[i];
         cpu_write(d, n, products, x->dtype, at);
     }
 }
@@ -192,10 +198,10 @@ void xent_end_row(const Chunk *c, int64_t row, void *products) {
         if (out) out[c->token[row]] = (int32_t)joined(c, row).sum;
         return;
     }
-    if (x->kind.has_teacher) {
-        xent_distill_row(c, row, products);
+    if (x->kind.row) {
+        x->kind.row(c, row, products);
         return;
     }
     RowSlope slope = (x->kind.n_sums ? xent_row : logprob_row)(c, row);
-    if (x->kind.is_grad) grad_row(c, row, products, slope);
+    if (x->kind.is_grad) xent_grad_row(c, row, products, slope);
 }

@@ -94,3 +94,6 @@ ON_HOST(pool_grad);
 ON_HOST(cache_pool);
 ON_HOST(cache_windows);
 ON_HOST(cache_last_window);
+ON_HOST(top_logits);
+ON_HOST(distill_top);
+ON_HOST(distill_top_grad);
