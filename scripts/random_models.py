@@ -94,7 +94,7 @@ OURS = {
 }
 PLAIN = "llama2|mistral|qwen2|qwen3|gemma|mixtral|qwen3_moe"  # any number of layers
 SPARSE = "mixtral|qwen3_moe|qwen3_custom_moe|qwen3_next|qwen3_5|deepseek|deepseek2|deepseek4|gpt_oss|llama4|envy|gemma4_experts"
-ONE_PLACE = "(?!deepseek|gemma4|gemma3$).*"  # families whose norms read normalization_layer_epsilon everywhere
+ONE_PLACE = "(?!deepseek|gemma).*"  # families whose norms read normalization_layer_epsilon everywhere
 # Of which families, how often, and one of what. What comes later overrides.
 CHOICES = [
     (f"{PLAIN}|gpt3|simple|simple_mlp|deepseek2?|qwen3_custom_moe|gemma2", 1, "base_num_decoder_layers=1 | base_num_decoder_layers=2 | base_num_decoder_layers=3"),
@@ -133,7 +133,7 @@ CHOICES = [
     ("olmo3", 0.4, "rope_type=default | rope_type=llama3.1 | rope_attention_scaling=true rope_truncate=false"),
     ("llama4", 0.4, "rope_type=default | rope_use_scale=false"),
     ("gemma3|gemma2", 0.4, "rope_linear_scaling_factor=8.0 | rope_max_timescale=5000"),
-    ("gemma2|gemma3|gemma4.*|gpt_oss|olmo3", 0.4, "sliding_window_size=1 | sliding_window_size=3 | sliding_window_size=100"),
+    ("gemma2|gemma3|gemma4.*|gpt_oss|olmo3", 0.4, "sliding_window_size=2 | sliding_window_size=3 | sliding_window_size=100"),
     ("llama4", 0.5, "chunk_attn_window_size=3 | chunk_attn_window_size=24 | chunk_attn_window_size=5"),
     ("llama4", 0.4, "use_qk_norm=false | temperature_tuning=false | nope_layer_interval=2 | interleave_moe_layer_step=2 | "
      "interleave_moe_layer_step=2 nope_layer_interval=2 inhomogeneous_layer_cycle_interval=2"),
@@ -169,7 +169,7 @@ CHOICES = [
     ("gpt3", 0.3, "trainable_position_size=24 | mlp_activations=['relu'] | mlp_activations=['gelu','linear']"),
     ("(?!gpt3|simple).*", 0.1, "trainable_position_size=32 | use_untrainable_positional_embedding=true"),
     (".*", 0.1, "use_iota_embed=true"),
-    ("(?!deepseek|simple|gemma4|qwen3_next|qwen3_5|gpt3).*|deepseek", 0.2, "mtp_num_layers=1 | mtp_num_layers=2 mtp_loss_scaling_factor=0.5"),
+    ("(?!deepseek|simple|gemma4|qwen3_next|qwen3_5|gpt3|gpt_oss|llama4|olmo3|envy).*|deepseek", 0.2, "mtp_num_layers=1 | mtp_num_layers=2 mtp_loss_scaling_factor=0.5"),
     (".*", 0.25, "z_loss_multiplier=0.01"),
     (".*", 0.15, "num_vocab_tiling=3"),
     (".*", 0.35, "opt_type=adam_pax | opt_type=sgd learning_rate=0.01 | mu_dtype=bfloat16 | adam_eps_root=1.e-6 | "

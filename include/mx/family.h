@@ -307,9 +307,10 @@ typedef struct MxLayers {
 MxLayers mx_layers(const MxFamily *family, MxLayerKeys keys);
 /* mx_layer_spec — of a layer, counted from 0. */
 const MxLayerSpec *mx_layer_spec(const MxLayers *layers, int layer);
-/* mx_layer_ahead — of modules that look ahead, never of the kind of first layers. Source: MaxText
- * models/models.py @e591f30c, which takes the class of layers. */
-const MxLayerSpec *mx_layer_ahead(MxLayers layers);
+/* mx_layer_ahead — of layer i of a module that looks ahead, which has as many as one of MaxText's
+ * layers is; never of the kind of first layers. Source: MaxText models/models.py @e591f30c, which
+ * takes the class of layers. */
+const MxLayerSpec *mx_layer_ahead(MxLayers layers, int i);
 
 /* mx_layer_giver — whose keys and values a layer takes; -1 = nobody's. */
 int mx_layer_giver(const MxLayers *layers, int layer);

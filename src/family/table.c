@@ -169,9 +169,10 @@ const MxLayerSpec *mx_layer_spec(const MxLayers *layers, int layer) {
     return &family->specs[later < 0 ? family->first_spec : family->turns[later % n] + further];
 }
 
-const MxLayerSpec *mx_layer_ahead(MxLayers layers) {
+const MxLayerSpec *mx_layer_ahead(MxLayers layers, int i) {
+    int last = layers.n - mx_family_a_name(layers.family);
     layers.n_first = 0;
-    return mx_layer_spec(&layers, layers.family->ahead_is_first ? 0 : layers.n - 1);
+    return mx_layer_spec(&layers, layers.family->ahead_is_first ? i : last + i);
 }
 
 static int count_first(const MxFamily *family, MxLayerKeys keys, int n) {

@@ -36,7 +36,13 @@ static void forward_flops(const MxConfig *c, double rows, double length, BlockFl
     BlockFlops recall = model_recall_flops(c, rows * length);
     layers->weights += recall.weights * c->n_recall;
     layers->attention += recall.attention * c->n_recall;
-    *ahead = layer_flops(c, mx_layer_ahead(all), rows, length, (double)c->mtp_num_layers);
+    *ahead = (BlockFlops){0};
+    for (int i = 0; i < mx_family_a_name(all.family); i++) {
+        BlockFlops some =
+            layer_flops(c, mx_layer_ahead(all, i), rows, length, (double)c->mtp_num_layers);
+        ahead->weights += some.weights;
+        ahead->attention += some.attention;
+    }
 }
 
 /* Of the head, for a token. */

@@ -216,7 +216,7 @@ MxAhead mx_model_ahead(MxTrace *t, const MxModel *model, const MxValue *params, 
                        int k, MxAhead before) {
     MX_ASSERT(k >= 1 && k <= model->n_ahead);
     const Ahead *module = &model->ahead[k - 1];
-    MxValue kv[1][2]; /* its own */
+    MxValue kv[1][2]; /* a layer's own */
     Pass p = begin(t, model, params, in);
     p.kv = kv;
     MxAhead after = {.tokens = mx_shift(t, before.tokens, in.segments, k - 1),
@@ -228,7 +228,9 @@ MxAhead mx_model_ahead(MxTrace *t, const MxModel *model, const MxValue *params, 
     double epsilon = model->config->normalization_layer_epsilon;
     MxValue wide = mx_concat(t, model_norm(&p, x_BTD, module->embedding_norm, epsilon),
                              model_norm(&p, before.stream, module->hidden_norm, epsilon));
-    after.stream = layer(&p, &module->layer, model_project(&p, wide, module->projection, -1));
+    after.stream = model_project(&p, wide, module->projection, -1);
+    for (int i = 0; i < mx_family_a_name(model->family); i++)
+        after.stream = layer(&p, &module->layers[i], after.stream);
     t->region = 0;
     return after;
 }

@@ -96,7 +96,7 @@ typedef struct Ahead {
     const char *scope;
     Norm embedding_norm, hidden_norm;
     int projection;
-    Layer layer;
+    Layer *layers; /* [mx_family_a_name] */
 } Ahead;
 
 typedef struct Eye Eye;

@@ -111,11 +111,6 @@ static MxDtype weight_dtype(const MxModel *model) {
     return dtype;
 }
 
-static int spec_of_ahead(const MxModel *model) {
-    MxLayers layers = mx_model_layers(model->config);
-    return (int)(mx_layer_ahead(layers) - model->family->specs);
-}
-
 /* Not stacked. */
 static void add_ahead(MxArena *arena, MxModel *model, int k) {
     int64_t D = model->config->emb_dim;
@@ -133,7 +128,12 @@ static void add_ahead(MxArena *arena, MxModel *model, int k) {
     module->projection = model_add(&p, names[2], MX_SHAPE(2 * D, D), 1, AXES("embed", NULL),
                                    model_fan_in(MX_INIT_TRUNCATED_NORMAL, 2 * D));
     p.dir = mx_arena_printf(arena, "%s/mtp_%d_transformer_layer", p.dir, k);
-    add_layer(&p, model, spec_of_ahead(model), &module->layer);
+    int n = mx_family_a_name(model->family);
+    module->layers = mx_new_n(arena, Layer, n);
+    for (int i = 0; i < n; i++) {
+        const MxLayerSpec *spec = mx_layer_ahead(mx_model_layers(model->config), i);
+        add_layer(&p, model, (int)(spec - model->family->specs), &module->layers[i]);
+    }
 }
 
 static void add_layers(MxArena *arena, MxModel *model, const MxLayers *layers) {
@@ -171,7 +171,7 @@ void model_add_params(MxArena *arena, MxModel *model) {
     MxLayers layers = mx_model_layers(c);
     model->n_layers = layers.n;
     model->layers = mx_new_n(arena, Layer, model->n_layers);
-    int n_all = model->n_layers + (int)c->mtp_num_layers;
+    int n_all = model->n_layers + (int)c->mtp_num_layers * mx_family_a_name(model->family);
     model->routers = mx_new_n(arena, int, n_all);
     model->heads = mx_new_n(arena, MxHeads, n_all);
     Place root = {.arena = arena, .tree = &model->params, .dtype = weight_dtype(model)};

@@ -164,10 +164,13 @@ START_TEST(modules_ahead_have_a_kind) {
     const MxFamily *gemma3 = mx_family_find("gemma3"), *deepseek = mx_family_find("deepseek");
     MxLayers layers = mx_layers(gemma3, (MxLayerKeys){.n = 6});
     ck_assert_int_eq(mx_layer_spec(&layers, 5)->sees, MX_SEES_ALL_BEFORE);
-    ck_assert_int_eq(mx_layer_ahead(layers)->sees, MX_SEES_WINDOW);
+    ck_assert_int_eq(mx_layer_ahead(layers, 0)->sees, MX_SEES_WINDOW);
     layers = mx_layers(deepseek, (MxLayerKeys){.n = 2, .n_dense = 2});
     ck_assert_int_eq(mx_layer_spec(&layers, 1)->block[1].kind, MX_BLOCK_GLU);
-    ck_assert_int_eq(mx_layer_ahead(layers)->block[1].kind, MX_BLOCK_MOE);
+    ck_assert_int_eq(mx_layer_ahead(layers, 0)->block[1].kind, MX_BLOCK_MOE);
+    layers = mx_layers(mx_family_find("gemma2"), (MxLayerKeys){.n = 1}); /* both of a pair */
+    ck_assert_int_eq(mx_layer_ahead(layers, 0)->sees, MX_SEES_WINDOW);
+    ck_assert_int_eq(mx_layer_ahead(layers, 1)->sees, MX_SEES_ALL_BEFORE);
 }
 END_TEST
 
