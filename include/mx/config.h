@@ -7,6 +7,7 @@
 
 #include <mx/base.h>
 #include <mx/family_encoder.h>
+#include <mx/tree.h>
 
 /* ---- YAML values */
 
@@ -186,6 +187,10 @@ bool mx_config_names_eval(const MxConfig *config);
 static inline bool mx_config_has_capacity(const MxConfig *config) {
     return !config->sparse_matmul && config->capacity_factor > 0;
 }
+/* mx_config_match — whether one of a key's patterns is found in the parameter's path as MaxText's
+ * masks see it. Errors: a pattern takes too long. */
+bool mx_config_match(const MxConfig *config, MxKey key, const MxStrs *patterns, const MxLeaf *leaf,
+                     bool *matches, MxError *err);
 /* mx_config_distils — whether a teacher, or its logits, teach the model. */
 bool mx_config_distils(const MxConfig *config);
 /* mx_config_writes — whether the policy generates the responses that it is trained on. */

@@ -74,7 +74,8 @@ static void check_regexes(ConfigLoad *load, const MxConfig *c) {
         MxKey key;
         const MxStrs *patterns;
     } masks[] = {{MX_KEY_adamw_mask, &c->adamw_mask},
-                 {MX_KEY_trainable_parameters_mask, &c->trainable_parameters_mask}};
+                 {MX_KEY_trainable_parameters_mask, &c->trainable_parameters_mask},
+                 {MX_KEY_student_params_to_update, &c->student_params_to_update}};
     for (int k = 0; k < MX_COUNT(masks); k++) {
         if (!GOOD(load, masks[k].key)) continue;
         for (int i = 0; i < masks[k].patterns->n; i++)

@@ -68,6 +68,10 @@ void config_check_distillation(ConfigLoad *load, const MxConfig *c) {
         config_fail(load, MX_KEY_distill_beta_end,
                     "%g, but distill_beta is 0, so nothing is measured; start from a small value",
                     c->distill_beta_end);
+    if (c->student_params_to_update.n && c->enable_lora)
+        config_fail(load, MX_KEY_student_params_to_update,
+                    "with adapters (lora.enable_lora=true) these are what is trained; "
+                    "lora.lora_module_path chooses where they are");
     if (c->offline_data_dir && c->distill_beta > 0)
         config_fail(load, MX_KEY_distill_beta,
                     "%g, but offline_data_dir has no features of the teacher, only logits",

@@ -55,6 +55,25 @@ static bool check_streams(const MxConfig *c, MxError *err) {
                (long long)c->mhc_expansion_rate, MX_MOST_PERMUTED);
 }
 
+/* Of a student only what student_params_to_update names is trained. Source: MaxText
+ * trainers/post_train/distillation/train_distill.py @e591f30c, student_freeze_param_fn. */
+static bool freeze(MxModel *model, MxError *err) {
+    const MxConfig *c = model->config;
+    const MxKey key = MX_KEY_student_params_to_update;
+    const MxStrs *named = &c->student_params_to_update;
+    int n_trained = 0;
+    if (!named->n || !mx_config_distils(c)) return true;
+    for (int i = 0; i < model->params.n; i++) {
+        MxLeaf *leaf = &model->params.leaves[i];
+        bool is_named;
+        if (leaf->kind != MX_KIND_PARAM) continue;
+        if (!mx_config_match(c, key, named, leaf, &is_named, err)) return false;
+        if (!is_named) leaf->kind = MX_KIND_FROZEN;
+        n_trained += is_named;
+    }
+    return n_trained || mx_config_fail(err, c, key, "matches no parameter");
+}
+
 bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError *err) {
     MxModel *model = mx_new(arena, MxModel);
     model->config = config;
@@ -71,6 +90,7 @@ bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError
     if (!model_plan_recall(arena, model, err)) return false;
     model->waves = model_waves(arena, config);
     model_add_params(arena, model);
+    if (!freeze(model, err)) return false;
     if (config->enable_lora && !model_add_adapters(arena, model, err)) return false;
     *out = model;
     return true;

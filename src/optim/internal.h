@@ -95,11 +95,6 @@ void optim_adam_trace(MxTrace *t, const MxConfig *config, MxAdamwAttr attr, MxOp
 /* optim_adamw_trace — the same with adam_weight_decay where adamw_mask does not match. */
 void optim_adamw_trace(MxTrace *t, const OptimParam *param, MxOptimStep *step);
 
-/* optim_match — whether one of a key's patterns is found in the parameter's path as MaxText's masks
- * see it. Errors: a pattern takes too long. */
-bool optim_match(const MxConfig *config, MxKey key, const MxStrs *patterns, const MxLeaf *leaf,
-                 bool *matches, MxError *err);
-
 /* optim_add_number — what the host keeps; returns its values, zeros. */
 void *optim_add_number(MxOptim *optim, const char *path, MxDtype dtype, MxShape shape);
 

@@ -33,10 +33,10 @@ static bool choose(MxOptim *o, const OptimRow *row, int i, MxError *err) {
     const MxLeaf *leaf = &o->params->leaves[i];
     bool is_trained = !leaf->is_unoptimized;
     if (is_trained && c->trainable_parameters_mask.n &&
-        !optim_match(c, MX_KEY_trainable_parameters_mask, &c->trainable_parameters_mask, leaf,
-                     &is_trained, err))
+        !mx_config_match(c, MX_KEY_trainable_parameters_mask, &c->trainable_parameters_mask, leaf,
+                         &is_trained, err))
         return false;
-    if (!optim_match(c, MX_KEY_adamw_mask, &c->adamw_mask, leaf, &o->is_masked[i], err))
+    if (!mx_config_match(c, MX_KEY_adamw_mask, &c->adamw_mask, leaf, &o->is_masked[i], err))
         return false;
     if (is_trained) o->part[i] = row->part ? row->part(c, leaf) : 0;
     return true;

@@ -342,6 +342,44 @@ START_TEST(steps_of_maxtext) {
 }
 END_TEST
 
+/* What is not named stays as it is, and has no part in the optimizer. */
+START_TEST(only_what_is_named_is_trained) {
+    MxTrainState *s;
+    MxError err = {0};
+    if (!open_file("train/distill_traj.h5")) return;
+    MxConfig *config = golden_yaml_config(
+        &arena, file, "",
+        mx_arena_printf(&arena, "%s student_params_to_update=['mlp/w']", of_golden));
+    ck_assert_msg(mx_train_state_open(&arena, config, &s, &err), "%s", err.text.data);
+    mx_train_state_init(s);
+    load_teacher(s);
+    MxTree *tree = mx_train_state_tree(s);
+    const float **before = mx_new_n(&arena, const float *, tree->n);
+    for (int i = 0; i < tree->n; i++)
+        if (mx_text_has_prefix(tree->leaves[i].path, "model/"))
+            before[i] = golden_values(&arena, &tree->leaves[i]);
+    for (int step = 0; step < 3; step++) {
+        MxBatch batch = golden_batch(&arena, file, "batches", step);
+        ck_assert(mx_train_before_batch(s, false, step, &batch, &err));
+        mx_train_loss_and_grad(s, &batch);
+        mx_train_update(s);
+    }
+    int n_changed = 0;
+    for (int i = 0; i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
+        bool is_named = strstr(leaf->path, "mlp/w") != NULL;
+        if (leaf->kind == MX_KIND_OPTIMIZER && leaf->shape.rank) ck_assert(is_named);
+        if (!before[i]) continue;
+        size_t bytes = (size_t)mx_shape_count(leaf->shape) * sizeof(float);
+        bool is_same = !memcmp(before[i], golden_values(&arena, leaf), bytes);
+        ck_assert_msg(is_same == !is_named, "%s", leaf->path);
+        n_changed += !is_same;
+    }
+    ck_assert_int_ge(n_changed, 3);
+    mx_arena_release(&arena);
+}
+END_TEST
+
 /* ---- runs */
 
 static const char teach[] =
@@ -381,6 +419,7 @@ static const char *const students[] = {
     "distill_beta=0.5 distill_beta_end=0.1 distill_beta_schedule=linear "
     "lora.enable_lora=true lora.lora_rank=2 lora.lora_alpha=4",
     "dtype=bfloat16 base_emb_dim=16 opt_type=muon",
+    "student_params_to_update=['mlp','^decoder/logits']",
 };
 
 /* A run that stops and goes on makes the bits of one that does not. */
@@ -508,6 +547,7 @@ Suite *distill_suite(void) {
     tcase_add_loop_test(tcase, steps_of_maxtext, 0, MX_COUNT(ways));
     tcase_add_loop_test(tcase, students_resume_exactly, 0, MX_COUNT(students));
     tcase_add_test(tcase, a_run_knows_its_teacher);
+    tcase_add_test(of_given, only_what_is_named_is_trained);
     tcase_add_loop_test(tcase, logits_made_ahead_teach_alike, 0, 2);
     tcase_add_test(tcase, logits_are_of_a_teacher_and_its_data);
     suite_add_tcase(suite, of_given);

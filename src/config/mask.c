@@ -1,13 +1,13 @@
 /* mask.c — lists of regular expressions over the paths of parameters. */
-#include "internal.h"
+#include <mx/config.h>
 
 /* The path that MaxText's masks see: of the stacked array where layers are scanned. */
 static const char *path_of(const MxConfig *config, const MxLeaf *leaf) {
     return config->scan_layers && leaf->stack.path ? leaf->stack.path : leaf->path;
 }
 
-bool optim_match(const MxConfig *config, MxKey key, const MxStrs *patterns, const MxLeaf *leaf,
-                 bool *matches, MxError *err) {
+bool mx_config_match(const MxConfig *config, MxKey key, const MxStrs *patterns, const MxLeaf *leaf,
+                     bool *matches, MxError *err) {
     MxArena arena = {.name = "mask"};
     bool ok = true;
     *matches = false;
