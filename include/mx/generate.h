@@ -19,7 +19,8 @@ typedef struct MxSampling {
     double min_p;       /* sample from tokens at least this likely, relative to the likeliest */
     double repetition_penalty; /* divides logits of earlier tokens, or multiplies those below 0 */
     uint64_t seed;
-    bool tempers; /* reported log-probabilities are those at the temperature */
+    bool tempers_last; /* top_k, top_p and min_p cut before the temperature, not after it */
+    bool tempers;      /* reported log-probabilities are those at the temperature */
 } MxSampling;
 
 /* mx_sampling_check — errors (exit 2): numbers out of range. */
@@ -33,12 +34,14 @@ typedef struct MxChoice {
 } MxChoice;
 
 /* mx_sample — the next token of a sequence. The penalty comes first, then the temperature, top_k,
- * top_p and min_p, as in transformers. Of equally likely tokens the one with the lower id comes
- * first. The choice depends only on the numbers, the seed, the stream and the position.
+ * top_p and min_p, as in transformers, or the temperature last, as in MaxText's decode. Of equally
+ * likely tokens the one with the lower id comes first. The choice depends only on the numbers, the
+ * seed, the stream and the position.
  *   logits  [vocab]
  *   seen    the sequence so far, including its prompt
  *   stream  number of the sequence, for random numbers; the position is the sequence's length
- * Source: transformers 5.23, generation/logits_process.py. Test: tests/generate/test_sample.c. */
+ * Source: transformers 5.23, generation/logits_process.py; MaxText src/maxtext/inference/
+ * inference_utils.py @e591f30c. Test: tests/generate/test_sample.c. */
 MxChoice mx_sample(const MxSampling *how, const float *logits, int64_t vocab, const MxTokens *seen,
                    uint64_t stream);
 

@@ -74,13 +74,16 @@ static int32_t draw(const MxSampling *how, const float *logits, int64_t vocab, u
     Candidate *all = mx_new_n(&arena, Candidate, vocab);
     uint32_t words[4];
     double most = (double)logits[find_most(logits, vocab)], sum = 0;
+    double first = how->tempers_last ? 1 : how->temperature;
     int64_t n = 0, i = 0;
     for (int64_t id = 0; id < vocab; id++) {
-        double p = exp(((double)logits[id] - most) / how->temperature);
+        double p = exp(((double)logits[id] - most) / first);
         if (p > 0) all[n++] = (Candidate){p, (int32_t)id};
     }
     qsort(all, (size_t)n, sizeof *all, likelier_first);
     n = cut(how, all, n);
+    for (int64_t k = 0; k < n && how->tempers_last; k++)
+        all[k].p = pow(all[k].p, 1 / how->temperature);
     for (int64_t k = 0; k < n; k++) sum += all[k].p;
     mx_philox(how->seed, stream, place, words);
     double left = (double)mx_uniform(words[0]) * sum;

@@ -37,6 +37,12 @@ static const struct {
     {{.temperature = 1, .top_k = 3, .top_p = 0.8, .repetition_penalty = 1},
      -1,
      {0, 4 / 7., 0, 3 / 7.}}, /* of 0.85, 0.7 is more than 0.8 */
+    {{.temperature = 0.5, .top_p = 0.71, .tempers_last = true, .repetition_penalty = 1},
+     -1,
+     {0, 0.16 / 0.2725, 0, 0.09 / 0.2725, 0, 0.0225 / 0.2725}}, /* at 0.5, two were enough */
+    {{.temperature = 2, .top_k = 4, .top_p = 0.7, .tempers_last = true, .repetition_penalty = 1},
+     -1,
+     {0, 0.535898, 0, 0.464102}}, /* square roots; at 2, three were wanted */
     {{.top_p = 1, .repetition_penalty = 1}, -1, {0, 1}},
     {{.top_p = 1, .repetition_penalty = 2}, 1, {0, 0, 0, 1}}, /* 2.08 / 2 < 1.80 */
 };
