@@ -180,6 +180,13 @@ bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **o
  * because they can be planned, but that cannot be trained: tfds without a folder, tokenizers that
  * are not built, paths such as gs://bucket. Call before training. */
 bool mx_config_runnable(const MxConfig *config, MxError *err);
+/* mx_config_is_here — whether the path of a key, if it has one, can be on a disk of this machine;
+ * mx_config_runnable asks it of all keys. mx_config_is_elsewhere — whether a path has a scheme
+ * ("gs://bucket/folder"). mx_config_is_file — whether a word of a command line is the name of a
+ * config file. */
+bool mx_config_is_here(const MxConfig *config, MxKey key, MxError *err);
+bool mx_config_is_elsewhere(const char *path);
+bool mx_config_is_file(const char *word);
 /* mx_config_names_eval — whether the config names data for evaluation, so that none is held out. */
 bool mx_config_names_eval(const MxConfig *config);
 /* mx_config_has_capacity — whether experts take a share of a row's choices alone. Source: MaxText

@@ -155,6 +155,19 @@ typedef struct MxSource {
     int n_ends;
 } MxSource;
 
+/* mx_source_tokenizer — the tokenizer of a config: that of tokenizer_path, or the one that comes
+ * with the weights; path: its file or folder, "" = bytes. mx_source_tokenizer_path — only the path.
+ * Errors: there is none, damage. */
+bool mx_source_tokenizer(MxArena *arena, const MxConfig *config, MxTokenizer **out,
+                         const char **path, MxError *err);
+bool mx_source_tokenizer_path(MxArena *arena, const MxConfig *config, const char **out,
+                              MxError *err);
+/* mx_source_load_adapters — adapters of a run, a checkpoint or a folder of peft's into a state.
+ * team  see mx_store_verify. Errors: those of mx_ckpt_load_adapters and mx_peft_load; adapters with
+ * another lora.lora_alpha than the config's, as far as a manifest tells theirs. */
+bool mx_source_load_adapters(MxTrainState *state, const MxTeam *team, const char *path,
+                             MxError *err);
+
 /* mx_source_find — the source that mx_ckpt_find finds, with its config: a Hugging Face folder, or a
  * run or checkpoint of ours.
  *   sees  also use the image encoder of a Hugging Face folder, if it is supported

@@ -161,6 +161,11 @@ static bool read_base(ConfigLoad *load, const MxConfigRequest *request) {
     return found;
 }
 
+bool mx_config_is_file(const char *word) {
+    return !strchr(word, '=') &&
+           (mx_text_has_suffix(word, ".yml") || mx_text_has_suffix(word, ".yaml"));
+}
+
 void config_read_files(ConfigLoad *load, const MxConfigRequest *request) {
     if (request->text) {
         read_text(load, request);

@@ -17,8 +17,7 @@ static const MxKey paths[] = {
     MX_KEY_optimizer_memory_disk, MX_KEY_offline_data_dir,
 };
 
-/* "gs://bucket/folder". */
-static bool has_scheme(const char *path) {
+bool mx_config_is_elsewhere(const char *path) {
     size_t n = strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-");
     return n && !strncmp(path + n, "://", 3);
 }
@@ -32,9 +31,9 @@ static bool is_read(const MxConfig *config, MxKey key) {
     return !is_data || (files && (files->train == key || files->eval == key));
 }
 
-static bool check_path(const MxConfig *config, MxKey key, MxError *err) {
+bool mx_config_is_here(const MxConfig *config, MxKey key, MxError *err) {
     const char *path = *(const char *const *)((const char *)config + config_rows[key].offset);
-    if (!path || !is_read(config, key) || !has_scheme(path)) return true;
+    if (!path || !is_read(config, key) || !mx_config_is_elsewhere(path)) return true;
     mx_config_fail(err, config, key, "\"%s\" is elsewhere, wants a path of this machine", path);
     mx_note(err, "hint: mount it (gcsfuse, s3fs, rclone) and name the folder, or copy it here");
     return false;
@@ -89,7 +88,7 @@ bool mx_config_runnable(const MxConfig *config, MxError *err) {
     ok &= check_positions(config, err);
     ok &= check_head(config, err);
     ok &= check_disk(config, err);
-    for (int i = 0; i < MX_COUNT(paths); i++) ok &= check_path(config, paths[i], err);
-    if (config->teacher) ok &= check_path(config->teacher, MX_KEY_load_parameters_path, err);
+    for (int i = 0; i < MX_COUNT(paths); i++) ok &= mx_config_is_here(config, paths[i], err);
+    if (config->teacher) ok &= mx_config_is_here(config->teacher, MX_KEY_load_parameters_path, err);
     return ok;
 }

@@ -44,11 +44,6 @@ static const MxManual manual = {
     .complete = mx_config_complete,
 };
 
-static bool is_yaml_file(const char *arg) {
-    return !strchr(arg, '=') &&
-           (mx_text_has_suffix(arg, ".yml") || mx_text_has_suffix(arg, ".yaml"));
-}
-
 enum { MOST_OPTIONS = 32 };
 
 /* What a run, and what is told of runs, needs. Returns how many. */
@@ -209,7 +204,7 @@ bool mxtrain_options(int argc, char **argv, MxArena *arena, CommandLine *line, M
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "-o goes with --report and --init");
     if (line->init_kind && !mxtrain_start(line->init_kind, &line->start, err)) return false;
     for (int i = 0; rest[i]; i++)
-        if (is_yaml_file(rest[i]))
+        if (mx_config_is_file(rest[i]))
             files[request->n_files++] = rest[i];
         else
             rest[request->n_overrides++] = rest[i];

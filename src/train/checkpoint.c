@@ -84,7 +84,7 @@ static bool find_own(Checkpoints *c, MxError *err) {
 static bool find_other(Checkpoints *c, MxError *err) {
     MxCkptRef ref;
     const char *path = c->config->load_full_state_path;
-    if (c->from || !path || train_is_elsewhere(path)) return true;
+    if (c->from || !path || mx_config_is_elsewhere(path)) return true;
     if (!(c->use == CHECKPOINTS_PLAN
               ? mx_ckpt_peek(c->arena, path, &ref, err)
               : mx_ckpt_find(c->arena, path, train_team(c->arena, c->comm), &ref, err)))

@@ -8,10 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool train_is_elsewhere(const char *path) {
-    return strstr(path, "://") != NULL;
-}
-
 /* A file or folder that can be read. */
 static bool check_read(const MxConfig *c, MxKey key, const char *path, MxError *err) {
     struct stat st;
@@ -29,7 +25,7 @@ static bool check_read(const MxConfig *c, MxKey key, const char *path, MxError *
 static bool check_weights(const MxConfig *c, MxKey key, const char *ref, MxError *err) {
     MxArena arena = {.name = "inputs"};
     char *file, *group;
-    if (!ref || train_is_elsewhere(ref)) return true;
+    if (!ref || mx_config_is_elsewhere(ref)) return true;
     mx_store_ref_parse(&arena, ref, &file, &group);
     bool ok = check_read(c, key, mx_dir_exists(ref) ? ref : file, err);
     mx_arena_release(&arena);
@@ -42,7 +38,7 @@ static bool is_resumed(const MxConfig *c) {
     MxError ignored = {0};
     int64_t *steps;
     int n = 0;
-    bool ok = c->enable_checkpointing && !train_is_elsewhere(c->checkpoint_dir) &&
+    bool ok = c->enable_checkpointing && !mx_config_is_elsewhere(c->checkpoint_dir) &&
               mx_store_steps(&arena, c->checkpoint_dir, &steps, &n, &ignored);
     mx_error_release(&ignored);
     mx_arena_release(&arena);
@@ -52,7 +48,8 @@ static bool is_resumed(const MxConfig *c) {
 static bool check_data(const MxConfig *c, bool is_eval, MxError *err) {
     MxDataConfig data = train_data_config(c, NULL, is_eval);
     const char *named = data.mixture ? data.mixture : data.path;
-    if (!named || train_is_elsewhere(named)) return true; /* the config knows what must be named */
+    if (!named || mx_config_is_elsewhere(named))
+        return true; /* the config knows what must be named */
     return mx_data_find(&data, err);
 }
 
@@ -100,12 +97,12 @@ bool mx_train_inputs(const MxConfig *c, bool only_evaluates, MxError *err) {
         if (weights[i].is_read) ok &= check_weights(c, weights[i].key, weights[i].ref, err);
     for (int is_eval = 0; is_eval < 2; is_eval++)
         if (train_reads(c, wants, is_eval)) ok &= check_data(c, is_eval, err);
-    if (c->sample_prompts && !only_evaluates && !train_is_elsewhere(c->sample_prompts))
+    if (c->sample_prompts && !only_evaluates && !mx_config_is_elsewhere(c->sample_prompts))
         ok &= check_read(c, MX_KEY_sample_prompts, c->sample_prompts, err);
     for (int i = 0; i < c->eval_tasks.n; i++)
         ok &= check_read(c, MX_KEY_eval_tasks, c->eval_tasks.item[i], err);
-    if (c->metrics_file && !train_is_elsewhere(c->metrics_file))
+    if (c->metrics_file && !mx_config_is_elsewhere(c->metrics_file))
         ok &= check_write(MX_KEY_metrics_file, c->metrics_file, err);
-    if (!only_evaluates && !train_is_elsewhere(c->run_dir)) ok &= check_folder(c->run_dir, err);
+    if (!only_evaluates && !mx_config_is_elsewhere(c->run_dir)) ok &= check_folder(c->run_dir, err);
     return ok;
 }

@@ -15,8 +15,6 @@ bool train_restore(MxTrainState *state, const char *dir, MxError *err);
  * process first. Before memory is taken; changes what SIGINT and SIGTERM do. Errors: libhdf5
  * crashes on it. */
 bool train_try_files(const MxConfig *config, MxComm *comm, bool is_resumed, MxError *err);
-/* train_is_elsewhere — whether a path has a scheme, and so is on no disk of this machine. */
-bool train_is_elsewhere(const char *path);
 /* train_same_config — that all ranks have the same effective config; train_same_files — the same
  * files of `what` (train_data_files), wherever they have them. All ranks call them. Errors: whoever
  * differs from rank 0, and how: of the config every key, with its place there. */

@@ -112,7 +112,7 @@ bool train_check_origin(MxArena *arena, const MxConfig *c, MxComm *comm, const c
     *out = ours;
     for (int i = 0; i < N_SOURCES && is_first && ok; i++) {
         MxCkptTokenizer found = {0};
-        if (!sources[i].path || train_is_elsewhere(sources[i].path)) continue;
+        if (!sources[i].path || mx_config_is_elsewhere(sources[i].path)) continue;
         ok = check_source(arena, c, &sources[i], &ours, &found, err);
         if (!out->type && found.type) *out = found;
     }

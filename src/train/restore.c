@@ -6,9 +6,7 @@
 
 #include "internal.h"
 
-#include <mx/ckpt.h>
-
-#include <stdlib.h>
+#include <mx/generate.h>
 
 /* ---- the base under adapters */
 
@@ -35,22 +33,6 @@ static bool refuse_base(const MxTrainState *s, const char *dir, int64_t found, M
     mx_error_release(&ignored);
     mx_arena_release(&arena);
     return false;
-}
-
-/* Adapters mean something else under another alpha. A file without a manifest does not tell its. */
-static bool check_alpha(const MxTrainState *s, MxError *err) {
-    MxArena arena = {.name = "restore"};
-    const MxConfig *c = mx_train_state_config(s);
-    MxCkptRef ref;
-    bool ok = mx_ckpt_find(&arena, c->lora_restore_path, train_team(&arena, mx_train_state_comm(s)),
-                           &ref, err);
-    const char *theirs = ok ? said_in(&arena, ref.manifest, MX_KEY_lora_alpha) : "";
-    if (*theirs && strtod(theirs, NULL) != c->lora_alpha)
-        ok = mx_config_fail(err, c, MX_KEY_lora_alpha,
-                            "%.15g is not the lora_alpha of the adapters in %s, which is %s",
-                            c->lora_alpha, c->lora_restore_path, theirs);
-    mx_arena_release(&arena);
-    return ok;
 }
 
 /* ---- restoring: every rank reads its part of the arrays */
@@ -185,42 +167,9 @@ bool train_restore_full(MxTrainState *s, const char *ref, MxError *err) {
     return true;
 }
 
-/* PEFT's files are transposed, so adapters, which are small, are read whole. */
-static bool read_peft(MxTrainState *s, const MxTeam *team, const char *dir, MxError *err) {
-    MxArena arena = {.name = "peft"};
-    const MxJson *manifest;
-    MxHeadForm heads = mx_model_head_form(mx_train_state_model(s));
-    MxTree whole, *tree = mx_train_state_tree(s);
-    mx_tree_init(&whole, &arena);
-    for (int i = 0; i < tree->n; i++) {
-        MxLeaf leaf = tree->leaves[i];
-        leaf.division = NULL;
-        bool is_adapter = leaf.kind == MX_KIND_LORA_PARAM;
-        mx_tree_add(&whole, is_adapter ? mx_leaf_on_host(&arena, leaf) : mx_leaf_abstract(leaf));
-    }
-    bool ok = mx_ckpt_vouch(&arena, dir, team, &manifest, err) &&
-              mx_peft_load(dir, &heads, mx_model_lora(mx_train_state_model(s))->scale, &whole, err);
-    for (int i = 0; ok && i < tree->n; i++) {
-        const MxLeaf *leaf = &tree->leaves[i];
-        const MxBox all = mx_box_of(leaf->shape), own = mx_leaf_part(leaf);
-        if (leaf->kind != MX_KIND_LORA_PARAM) continue;
-        void *part = mx_arena_alloc(&arena, mx_leaf_bytes(leaf) + 1);
-        mx_box_copy(&own, &all, whole.leaves[i].data, &own, part, mx_dtype_bytes(leaf->dtype));
-        mx_leaf_write(leaf, part);
-    }
-    mx_arena_release(&arena);
-    return ok;
-}
-
-static bool read_adapters(MxTrainState *s, const MxTeam *team, const char *path, MxError *err) {
-    if (mx_peft_is_dir(path)) return read_peft(s, team, path, err);
-    return check_alpha(s, err) &&
-           mx_ckpt_load_adapters(path, team, scan_axis(s), mx_train_state_tree(s), err);
-}
-
 static bool restore_adapters(MxTrainState *s, MxError *err) {
     const MxConfig *c = mx_train_state_config(s);
-    if (!read_with(s, read_adapters, c->lora_restore_path, err)) return false;
+    if (!read_with(s, mx_source_load_adapters, c->lora_restore_path, err)) return false;
     mx_log("LoRA restore complete from \"%s\".", c->lora_restore_path);
     return true;
 }
