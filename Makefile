@@ -269,7 +269,7 @@ GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
 GUARDED      := $(if $(SAN),,run golden preference checkpoints ranks)
 # Kernels for GPUs, as fibers of the host; sanitizers know nothing of their stacks.
 FIBERS       := $(if $(SAN),,kernels golden)
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks $(if $(SAN),,cluster) fault cli decode reply tasks meta serving finetune docs images manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%) $(FIBERS:%=fibers-%)
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks $(if $(SAN),,cluster) fault cli decode decoding reply tasks meta serving finetune docs images manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%) $(FIBERS:%=fibers-%)
 LONGEST      := $(filter fibers-kernels mpi-8 mpi-4 ranks cluster fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 # What runs the same on more ranks, machines and backends, and campaigns.
@@ -284,6 +284,7 @@ SUITE.docs := tests/docs/run.sh $B
 SUITE.meta := tests/cli/meta.sh $B
 SUITE.images := tests/cli/images.sh $B
 SUITE.reply  := tests/cli/reply.sh $B/mxtrain $B/mxdecode $B/mxcompare
+SUITE.decoding := tests/cli/decoding.sh $B/mxtrain $B/mxdecode
 SUITE.serving := tests/serve/run.sh $B/mxtrain $B/mxdecode
 SUITE.watching := tests/watching/run.sh $B/mxtrain
 SUITE.hardened := tests/cli/hardened.sh $(TOOLS:%=$B/%)

@@ -152,7 +152,8 @@ typedef struct MxConfigFound {
 /* What to load. Files in order, later ones merge over earlier ones (none = base.yml); overrides
  * "key=value" in order (of a repeated key the last wins); environ as of getenv, NULL = none. */
 typedef struct MxConfigRequest {
-    int n_ranks; /* number of started ranks; the default of num_devices if above 1 */
+    int n_ranks;  /* number of started ranks; the default of num_devices if above 1 */
+    bool decodes; /* for mxdecode, which reads the keys of the group "decoding" */
     const char *const *files;
     int n_files;
     const char *text;           /* instead of files: output of mx_config_text, NULL = none */

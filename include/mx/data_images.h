@@ -28,8 +28,9 @@ typedef struct MxSeerHow {
 /* mx_seer_new — nothing is opened before the first image is met. */
 MxSeer *mx_seer_new(MxArena *arena, MxSeerHow how);
 /* mx_seer_find — the images that an object names: items {"type": "image"} of its "messages" by
- * "path", "image" or "url"; for those that name none, or where there are no messages, members
- * "image" and "images". A name is a file's, which counts from where.file, or a data: URL in base64.
+ * "path", "image" or "url"; for those that name none, or where no message has such an item,
+ * members "image" and "images", whose places are the marks in the text. A name is a file's, which
+ * counts from where.file, or a data: URL in base64.
  *   out  NULL = it has none
  * Errors: what is no name, no file or no image; a model that sees none; the tokenizer has no such
  * token; see preprocessor_config.json in docs/IMAGES.md. */

@@ -140,28 +140,40 @@ bool mx_prompt_look(MxArena *arena, MxWords words, MxPrompt *prompt, MxError *er
 
 /* ---- models in folders */
 
-/* The requested form of weights. */
+/* The requested model and form of its weights. */
 typedef struct MxWeights {
-    const char *dtype; /* of float weights and of activations; NULL = as in the folder */
-    const char *kept;  /* kernels of layers: "nf4", "int8", "floats"; NULL = as in the folder */
+    const MxConfig *config; /* of mx_source_config, whose load_parameters_path, and with adapters
+                               lora.lora_restore_path, have the weights; NULL = the folder's own */
+    const char *dtype; /* of float weights and of activations; NULL = as in the folder or config */
+    const char *kept;  /* kernels of layers: "nf4", "int8", "floats"; NULL = the same */
 } MxWeights;
 
 /* A model whose weights have not been read yet. */
 typedef struct MxSource {
     MxCkptRef ref;
     const MxConfig *config;
-    MxQtype kept;  /* see mx_model_keep; MX_NOT_QUANTIZED = as the config says */
-    int32_t *ends; /* [n_ends] tokens that end a text, from the folder */
+    const char *base;     /* source of the weights; NULL = they are initialised from the seed */
+    const char *adapters; /* source of the adapters; NULL = there are none, or the same */
+    MxQtype kept;         /* see mx_model_keep; MX_NOT_QUANTIZED = as the config says */
+    int32_t *ends;        /* [n_ends] tokens that end a text, from the folder */
     int n_ends;
 } MxSource;
 
-/* mx_source_tokenizer — the tokenizer of a config: that of tokenizer_path, or the one that comes
+/* mx_source_config — loads a config for generation: data, batches and what else is only for
+ * training are left out.
+ *   request  its overrides are extended
+ *   dtype    see MxWeights
+ * Errors: as in mx_config_load.
+ * mx_source_tokenizer — the tokenizer of a config: that of tokenizer_path, or the one that comes
  * with the weights; path: its file or folder, "" = bytes. mx_source_tokenizer_path — only the path.
  * Errors: there is none, damage. */
+bool mx_source_config(MxArena *arena, const MxConfigRequest *request, const char *dtype,
+                      MxConfig **out, MxError *err);
 bool mx_source_tokenizer(MxArena *arena, const MxConfig *config, MxTokenizer **out,
                          const char **path, MxError *err);
 bool mx_source_tokenizer_path(MxArena *arena, const MxConfig *config, const char **out,
                               MxError *err);
+
 /* mx_source_load_adapters — adapters of a run, a checkpoint or a folder of peft's into a state.
  * team  see mx_store_verify. Errors: those of mx_ckpt_load_adapters and mx_peft_load; adapters with
  * another lora.lora_alpha than the config's, as far as a manifest tells theirs. */
@@ -169,7 +181,7 @@ bool mx_source_load_adapters(MxTrainState *state, const MxTeam *team, const char
                              MxError *err);
 
 /* mx_source_find — the source that mx_ckpt_find finds, with its config: a Hugging Face folder, or a
- * run or checkpoint of ours.
+ * run or checkpoint of ours. With a config of its own, dir is NULL.
  *   sees  also use the image encoder of a Hugging Face folder, if it is supported
  * Errors: no model, an unsupported model, no config (FILE.h5), damage; weights other than those
  * with which adapters were trained. */
@@ -183,8 +195,11 @@ bool mx_source_open(MxArena *arena, const MxSource *source, MxGeneration what, M
 /* ---- on stdout */
 
 typedef struct MxSpeak {
-    const char *prompts; /* a file, see mx_prompts_read; NULL = lines of stdin, as plain texts */
-    bool talks;          /* these lines are a user's messages in one conversation */
+    const char *prompts; /* a file, see mx_prompts_read; NULL = lines of stdin, as plain texts … */
+    bool asks;           /* … or the prompt of the config (weights.config): its keys prompt,
+                            add_bos, max_prefill_predict_length, autoregressive_decode_assert */
+    bool talks;          /* these lines, or the prompt, are a user's messages in one conversation */
+    const char *system;  /* the message before them; NULL = none */
     const char **images; /* [n_images] image files for the first message, or for every line */
     int n_images;
     const char *tokenizer_dir; /* the tokenizer's folder; NULL = there is none */

@@ -34,7 +34,7 @@ bool mx_ask_read(MxArena *arena, MxAskKind kind, const char *body, size_t n,
 bool mx_serve_address(MxArena *arena, const char *text, char **host, char **port, MxError *err);
 
 typedef struct MxServe {
-    const char *dir;              /* folder of the model */
+    const char *dir;              /* folder of the model; NULL = speak->weights has a config */
     const char *address;          /* see mx_serve_address */
     const MxTokenizer *tokenizer; /* NULL = none: prompts are ids */
     const MxSpeak *speak;         /* chat, dtype, max_tokens, rows and sampling are used */

@@ -297,8 +297,10 @@ static const char *why_not(const ConfigLoad *load, const Acts *acts) {
                            mx_config_value(load->arena, load->config, acts->needs));
 }
 
+/* Replies need no more than the model; commands name settings of training beside it. */
 static void check_acts(ConfigLoad *load, const Acts *acts) {
     const ConfigSlot *slot = &load->slots[acts->key];
+    if (load->decodes && !config_is_of_model((int)acts->key)) return;
     if (load->slots[acts->needs].is_bad || holds(load, acts) || !is_asked_for(load, acts->key))
         return;
     config_warn(load, slot->value->where, "%s: %s has no effect: %s", mx_key_name(acts->key),

@@ -145,7 +145,7 @@ static void check_data(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_dataset_type)) return;
     const ConfigFiles *files = config_files_of(c);
     if (!files) {
-        if (c->dataset_path)
+        if (c->dataset_path && !load->decodes)
             config_warn(load, MX_NOWHERE, "dataset_path has no effect with dataset_type %s",
                         c->dataset_type);
         return;

@@ -15,6 +15,8 @@
 #define SHARE_OR(x)              RANGE(0, 1), .is_open_below = true, .has_other = true, .other = (x)
 #define NULL_IS(text, limits)    .null_as = (text), limits
 #define CHOICE(act, later_, fit) .now = (act), .later = (later_), .loads = (fit)
+#define DECODES                  .where = "mxdecode --config reads it"
+#define DECODES_CHOICE(act)      DECODES, CHOICE(act, "", "")
 #define FREE                     .on_resume = CONFIG_FREE,
 #define SCHEDULE                 .on_resume = CONFIG_SCHEDULE,
 #define FROZEN                   .on_resume = CONFIG_FROZEN,

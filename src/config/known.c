@@ -1,6 +1,6 @@
 /* known.c — keys without a field: those that have no meaning here are named in one warning if they
- * are set, those of other programs get one each, and those that are not built yet must keep their
- * default. */
+ * are set, and those that are not built yet must keep their default. Keys of other programs, with
+ * or without a field, get a warning each. */
 #include "room.h"
 
 #include <math.h>
@@ -57,6 +57,13 @@ static void refuse_later(ConfigLoad *load, const ConfigRow *row, const MxYaml *n
                   config_quote(load->arena, node), also);
 }
 
+/* Of a program of ours that this load is not for. */
+static void warn_elsewhere(ConfigLoad *load, const ConfigRow *row, const MxYaml *node) {
+    if (row->class == CONFIG_BUILT && load->decodes) return;
+    config_warn(load, node->where, "%s: no effect on %s: %s", row->name,
+                load->decodes ? "replies" : "training", row->where);
+}
+
 static void check_row(ConfigLoad *load, const ConfigRow *row, ConfigSlot *slot, MxText *inert) {
     const MxYaml *node = slot->value;
     if (slot->from == CONFIG_FROM_DEFAULT || slot->is_bad) return;
@@ -66,7 +73,7 @@ static void check_row(ConfigLoad *load, const ConfigRow *row, ConfigSlot *slot, 
                         row->name, config_quote(load->arena, node), row->fallback);
         return;
     }
-    if (!has_type(load, row, node)) return;
+    if (row->class != CONFIG_BUILT && !has_type(load, row, node)) return;
     if (row->class == CONFIG_QUIET) return;
     const MxYaml *fallback = slot->given[CONFIG_FROM_DEFAULT];
     bool is_default = config_node_equal(load->arena, node, fallback);
@@ -75,8 +82,7 @@ static void check_row(ConfigLoad *load, const ConfigRow *row, ConfigSlot *slot, 
     /* a copy of base.yml says all defaults, a user means one */
     bool is_meant = (!is_default || slot->from > CONFIG_FROM_CUSTOM) && !asks_for_nothing(node);
     if (row->class == CONFIG_LATER && !is_fine) refuse_later(load, row, node);
-    if (row->class == CONFIG_ELSEWHERE && is_meant)
-        config_warn(load, node->where, "%s: no effect on training: %s", row->name, row->where);
+    if (row->where && is_meant) warn_elsewhere(load, row, node);
     if (row->class == CONFIG_INERT && is_meant)
         mx_text_add(inert, "%s%s", inert->len ? ", " : "", row->name);
 }
@@ -84,7 +90,8 @@ static void check_row(ConfigLoad *load, const ConfigRow *row, ConfigSlot *slot, 
 void config_check_known(ConfigLoad *load) {
     MxText inert;
     mx_text_init(&inert, load->arena);
-    for (int i = MX_KEY_COUNT; i < config_row_count; i++)
-        if (load->slots[i].value) check_row(load, &config_rows[i], &load->slots[i], &inert);
+    for (int i = 0; i < config_row_count; i++)
+        if (load->slots[i].value && (i >= MX_KEY_COUNT || config_rows[i].where))
+            check_row(load, &config_rows[i], &load->slots[i], &inert);
     if (inert.len) config_warn(load, MX_NOWHERE, "no effect on this machine: %s", inert.data);
 }

@@ -49,6 +49,7 @@ static ConfigLoad *new_load(MxArena *arena, const MxConfigRequest *request, MxEr
     *load = (ConfigLoad){.arena = arena,
                          .err = err,
                          .n_ranks = request->n_ranks,
+                         .decodes = request->decodes,
                          .slots = mx_new_n(arena, ConfigSlot, config_row_count),
                          .config = mx_new(arena, MxConfig)};
     init_names(load);

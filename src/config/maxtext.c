@@ -6,7 +6,7 @@
 static const char of_ours[] = "(ours)", of_theirs[] = "(MaxText: ";
 
 static bool is_built(const ConfigRow *row) {
-    return row->class == CONFIG_BUILT && !mx_text_has_suffix(row->doc, of_ours);
+    return row->class == CONFIG_BUILT && !row->where && !mx_text_has_suffix(row->doc, of_ours);
 }
 static bool is_same(const ConfigRow *row) {
     return is_built(row) && !strstr(row->doc, of_theirs);
@@ -21,7 +21,7 @@ static bool is_later(const ConfigRow *row) {
     return row->class == CONFIG_LATER;
 }
 static bool is_elsewhere(const ConfigRow *row) {
-    return row->class == CONFIG_ELSEWHERE;
+    return row->where;
 }
 static bool is_alias(const ConfigRow *row) {
     return row->class == CONFIG_ALIAS;
@@ -36,7 +36,7 @@ static bool is_inert(const ConfigRow *row) {
     return row->class == CONFIG_INERT;
 }
 static bool is_ours(const ConfigRow *row) {
-    return row->class == CONFIG_BUILT && !is_built(row);
+    return row->class == CONFIG_BUILT && !row->where && !is_built(row);
 }
 
 /* ---- what a table says of a key behind its name */
@@ -96,9 +96,8 @@ static const struct Section {
      "yet (got X; only Y works now)`.",
      is_later, "accepted", "---", add_accepted},
     {"Keys of programs that do not train",
-     "MaxText's decoders and converters read them, too. They are accepted. A warning says what "
-     "does "
-     "the same here.",
+     "MaxText's decoders and converters read them. `mxtrain` accepts them, and a warning says what "
+     "does the same here.",
      is_elsewhere, "here", "---", add_where},
     {"Other names of keys", "Both names are read.", is_alias, "the key", "---", add_default},
     {"Keys that are computed", "They may be set. A warning says that they have no effect.",

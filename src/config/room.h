@@ -42,7 +42,7 @@ typedef struct ConfigRow {
     size_t offset;        /* of the field in MxConfig; built rows */
     const char *fallback; /* default as YAML text; what it is computed from or stands for */
     const char *also;     /* later rows: other accepted values, a space between them */
-    const char *where;    /* what of ours does it; rows of keys of other programs */
+    const char *where;    /* what of ours does it; rows of keys that training does not read */
     const char *null_as;  /* what null means, or NULL = null is refused (never for str) */
     const char *now, *later, *loads; /* choices, a space between them */
     bool has_range, has_other, is_open_above, is_open_below;
@@ -125,6 +125,7 @@ typedef struct ConfigLoad {
     int n_ranks;
     int n_maps;       /* read into the file layer so far */
     bool names_model; /* one of them did */
+    bool decodes;     /* for mxdecode */
     ConfigSource *sources;
     ConfigSlot *slots;
     MxMap rows;             /* key → row */

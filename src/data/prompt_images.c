@@ -40,13 +40,27 @@ static bool open(MxSeer *seer, MxWhere where, MxError *err) {
     return seer->open || seer_open(seer->arena, config, &seer->open, err);
 }
 
+/* Whether any message has an item that is an image. */
+static bool has_items(const MxJson *messages) {
+    for (size_t m = 0; m < mx_json_length(messages); m++) {
+        const MxJson *content = mx_json_get(mx_json_at(messages, m), "content");
+        bool is_list = content && !strcmp(mx_json_kind(content), "a list");
+        for (size_t i = 0; is_list && i < mx_json_length(content); i++) {
+            const char *type = mx_json_string(mx_json_get(mx_json_at(content, i), "type"));
+            if (type && !strcmp(type, "image")) return true;
+        }
+    }
+    return false;
+}
+
 bool mx_seer_find(MxArena *arena, MxSeer *seer, const MxJson *record, MxWhere where,
                   MxPictures **out, MxError *err) {
     Pictures found;
     const Fields fields = fields_of_json(record);
     const MxJson *messages = mx_json_get(record, "messages");
+    bool has_messages = messages && has_items(messages);
     *out = NULL;
-    if (!pictures_of(arena, &seer->blind, &fields, &messages, messages != NULL, where, &found, err))
+    if (!pictures_of(arena, &seer->blind, &fields, &messages, has_messages, where, &found, err))
         return false;
     if (!found.n) return true;
     if (!open(seer, where, err) || !pictures_look(arena, seer->open, &found, where, err))

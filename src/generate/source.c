@@ -18,29 +18,42 @@ static const char *set_key(MxArena *arena, MxKey key, const char *value) {
                            mx_json_quote(arena, value, strlen(value)));
 }
 
+bool mx_source_config(MxArena *arena, const MxConfigRequest *request, const char *dtype,
+                      MxConfig **out, MxError *err) {
+    MxConfigRequest all = *request;
+    const char **overrides =
+        mx_new_n(arena, const char *, request->n_overrides + MX_COUNT(not_training) + 2);
+    int n = 0;
+    for (int i = 0; i < request->n_overrides; i++) overrides[n++] = request->overrides[i];
+    for (int i = 0; i < MX_COUNT(not_training); i++) overrides[n++] = not_training[i];
+    if (dtype) {
+        overrides[n++] = set_key(arena, MX_KEY_dtype, dtype);
+        overrides[n++] = set_key(arena, MX_KEY_weight_dtype, dtype);
+    }
+    all.decodes = true;
+    all.overrides = overrides;
+    all.n_overrides = n;
+    return mx_config_load(arena, &all, out, err);
+}
+
 /* With the tokenizer that was recorded: the path in the config may be relative to the folder that
  * the run was started in. */
 static bool load_config(MxArena *arena, const char *dir, const char *text, const char *dtype,
                         MxSource *out, MxError *err) {
     MxConfig *config;
     MxCkptTokenizer tokenizer;
-    const char *overrides[MX_COUNT(not_training) + 4];
-    int n = MX_COUNT(not_training);
-    memcpy(overrides, not_training, sizeof not_training);
+    const char *overrides[2];
+    int n = 0;
     if (!mx_ckpt_tokenizer(arena, &out->ref, &tokenizer, err)) return false;
     if (tokenizer.type) {
         overrides[n++] = set_key(arena, MX_KEY_tokenizer_type, tokenizer.type);
         overrides[n++] = set_key(arena, MX_KEY_tokenizer_path, tokenizer.path);
     }
-    if (dtype) {
-        overrides[n++] = mx_arena_printf(arena, "dtype=%s", dtype);
-        overrides[n++] = mx_arena_printf(arena, "weight_dtype=%s", dtype);
-    }
-    MxConfigRequest request = {.text = text,
-                               .text_name = mx_arena_printf(arena, "the config of %s", dir),
-                               .overrides = overrides,
-                               .n_overrides = n};
-    if (!mx_config_load(arena, &request, &config, err)) return false;
+    const MxConfigRequest request = {.text = text,
+                                     .text_name = mx_arena_printf(arena, "the config of %s", dir),
+                                     .overrides = overrides,
+                                     .n_overrides = n};
+    if (!mx_source_config(arena, &request, dtype, &config, err)) return false;
     out->config = config;
     return true;
 }
@@ -105,22 +118,65 @@ static bool read_ends(MxArena *arena, const char *dir, const char *name, MxSourc
     return config != NULL;
 }
 
-bool mx_source_find(MxArena *arena, const char *dir, bool sees, MxWeights how, MxSource *out,
-                    MxError *err) {
-    *out = (MxSource){0};
+/* The model in a folder, by its own config. */
+static bool find_own(MxArena *arena, const char *dir, bool sees, MxWeights how, MxSource *out,
+                     MxError *err) {
+    const MxCkptRef *ref = &out->ref;
     if (!mx_ckpt_peek(arena, dir, &out->ref, err)) {
         if (mx_tokenizer_guess(dir))
             mx_note(err, "hint: a tokenizer alone does --tokenize and --detokenize");
         return false;
     }
-    const MxCkptRef *ref = &out->ref;
     const char *text = text_of(arena, ref, sees, err);
     if (!text && !err->count)
         mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                 "\"%s\" does not tell with what config it was trained", dir);
+    if (!text || !load_config(arena, dir, text, how.dtype, out, err)) return false;
+    bool is_above = out->config->enable_lora && !ref->is_hf;
+    out->base = is_above ? out->config->load_parameters_path : ref->ref;
+    out->adapters = is_above ? ref->ref : NULL;
+    return out->base || mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                                "\"%s\" holds adapters alone, over weights that were drawn; merge "
+                                "them first: mxconvert --merge-lora",
+                                dir);
+}
+
+/* Of the files that a config names. */
+static bool find_file(MxArena *arena, const MxConfig *c, MxKey key, const char *path,
+                      MxCkptRef *out, MxError *err) {
+    if (!path) return true;
+    if (!mx_ckpt_peek(arena, path, out, err)) return mx_context(err, "%s", mx_key_name(key));
+    if (!mx_file_exists(out->path) && !mx_dir_exists(out->path))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, mx_config_where(c, key),
+                       "%s: there is no \"%s\" here", mx_key_name(key), path);
+    return mx_ckpt_try(path, err);
+}
+
+/* What a config names. */
+static bool find_named(MxArena *arena, const MxConfig *c, MxSource *out, MxError *err) {
+    out->config = c;
+    out->base = c->load_parameters_path;
+    out->adapters = c->enable_lora ? c->lora_restore_path : NULL;
+    if (c->num_target_devices > 1)
+        mx_warn("the mesh of %lld devices has no effect: replies come from one process",
+                (long long)c->num_target_devices);
+    if (!out->base)
+        mx_warn("load_parameters_path is empty: the weights are initialised with "
+                "init_weights_seed=%lld",
+                (long long)c->init_weights_seed);
+    return find_file(arena, c, MX_KEY_load_parameters_path, out->base, &out->ref, err) &&
+           find_file(arena, c, MX_KEY_lora_restore_path, out->adapters, &(MxCkptRef){0}, err);
+}
+
+bool mx_source_find(MxArena *arena, const char *dir, bool sees, MxWeights how, MxSource *out,
+                    MxError *err) {
+    *out = (MxSource){0};
+    if (how.config ? !find_named(arena, how.config, out, err)
+                   : !find_own(arena, dir, sees, how, out, err))
+        return false;
+    const MxCkptRef *ref = &out->ref;
     const char *files = ref->is_hf ? ref->path : ref->dir;
-    return text && load_config(arena, dir, text, how.dtype, out, err) &&
-           find_kept(arena, dir, how.kept, out, err) &&
+    return find_kept(arena, dir ? dir : "the config", how.kept, out, err) &&
            (!files || (read_ends(arena, files, "generation_config.json", out, err) &&
                        read_ends(arena, files, MX_HF_CONFIG, out, err)));
 }
@@ -148,18 +204,12 @@ static void make_room(const MxConfig *c, MxGeneration *what) {
 bool mx_source_open(MxArena *arena, const MxSource *source, MxGeneration what, MxTrainState **out,
                     MxError *err) {
     const MxConfig *c = source->config;
-    const char *from = source->ref.ref;
     make_room(c, &what);
     if (!mx_train_state_open_generation(arena, c, what, source->kept, out, err)) return false;
-    bool has_base = c->enable_lora && !source->ref.is_hf;
-    if (has_base && !c->load_parameters_path)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                       "\"%s\" holds adapters alone, over weights that were drawn; merge them "
-                       "first: mxconvert --merge-lora",
-                       from);
-    if (!load(has_base ? c->load_parameters_path : from, *out, err)) return false;
-    if (has_base &&
-        !mx_ckpt_load_adapters(from, NULL, (int)c->param_scan_axis, mx_train_state_tree(*out), err))
+    bool draws = !source->base || (c->enable_lora && !source->adapters);
+    if (draws) mx_train_state_init(*out);
+    if ((source->base && !load(source->base, *out, err)) ||
+        (source->adapters && !mx_source_load_adapters(*out, NULL, source->adapters, err)))
         return false;
     mx_train_state_restored(*out);
     return mx_train_check_weights(*out, err);

@@ -1,5 +1,5 @@
-/* speak.c — replies on stdout to prompts of a file or lines of stdin; and logits of prompts in a
- * file. */
+/* speak.c — replies on stdout to prompts of a file, lines of stdin or the prompt of a config; and
+ * logits of prompts in a file. */
 #include <mx/generate.h>
 
 #include <mx/model.h>
@@ -131,8 +131,16 @@ static bool write_logits(MxArena *arena, const Speaker *s, MxPrompt *prompts, in
 static bool find_model(MxArena *arena, Speaker *s, bool sees, MxError *err) {
     if (!mx_speak_find(arena, s->dir, sees, s->tokenizer, s->what, &s->source, &s->how, err))
         return false;
-    s->how.say = s->what->json ? NULL : print_text;
+    s->how.say = s->what->json || s->what->asks ? NULL : print_text;
     return true;
+}
+
+/* Tokens of images. */
+static int64_t count_seen(const MxPrompt *prompt) {
+    int32_t seen = 0;
+    for (int64_t k = 0; prompt->image && k < prompt->tokens.n; k++)
+        seen = prompt->image[k] > seen ? prompt->image[k] : seen;
+    return seen;
 }
 
 /* Prompts of a file. Only for those with images their encoder is read. */
@@ -142,11 +150,11 @@ static bool read_out(MxArena *arena, Speaker *s, MxError *err) {
     int64_t n, longest = 0, seen = 0, rows = what->json ? what->rows : 1;
     if (!mx_prompts_read(arena, what->prompts, s->words, &prompts, &n, err)) return false;
     for (int64_t i = 0; i < n; i++) {
+        int64_t rows_seen = count_seen(&prompts[i]);
         longest = prompts[i].tokens.n > longest ? prompts[i].tokens.n : longest;
-        for (int64_t k = 0; prompts[i].image && k < prompts[i].tokens.n; k++)
-            seen = prompts[i].image[k] > seen ? prompts[i].image[k] : seen;
+        seen = rows_seen > seen ? rows_seen : seen;
     }
-    bool is_blind = !seen && s->source.ref.is_hf && s->source.config->use_multimodal;
+    bool is_blind = !seen && s->dir && s->source.ref.is_hf && s->source.config->use_multimodal;
     if (is_blind && !find_model(arena, s, false, err)) return false;
     if (what->logits)
         return open_model(arena, s, 1, longest, longest, seen, err) &&
@@ -156,12 +164,11 @@ static bool read_out(MxArena *arena, Speaker *s, MxError *err) {
            reply(s, prompts, n, err);
 }
 
-/* ---- lines of stdin */
+/* ---- conversations */
 
-/* With the first message go the images. */
-static void add_message(const MxSpeak *what, MxJson *request, const char *role, MxEncoding text) {
+static void add_message(const MxSpeak *what, MxJson *request, const char *role, MxEncoding text,
+                        int n_images) {
     MxJson *messages = mx_json_get(request, "messages");
-    int n_images = mx_json_length(messages) ? 0 : what->n_images;
     MxJson *message = mx_json_push_object(messages), *items = NULL, *item;
     MxArena scratch = {.name = "message"};
     const char *said = mx_arena_strndup(&scratch, text.text, text.n);
@@ -176,6 +183,61 @@ static void add_message(const MxSpeak *what, MxJson *request, const char *role, 
     if (n_images) mx_json_set_string(item, "type", "text");
     mx_json_set_string(item, n_images ? "text" : "content", said);
     mx_arena_release(&scratch);
+}
+
+/* A text with the marks of images in the place of image_placeholder, and how many it has. */
+static char *find_marks(MxArena *arena, const Speaker *s, const char *text, int *n) {
+    const MxConfig *c = s->source.config;
+    const char *names[] = {mx_model_vision(c).encoder->mark, c->image_placeholder};
+    MxText out;
+    mx_text_init(&out, arena);
+    *n = 0;
+    while (*text) {
+        size_t bytes = 0;
+        for (int i = 0; i < MX_COUNT(names) && !bytes; i++)
+            if (names[i] && mx_text_has_prefix(text, names[i])) bytes = strlen(names[i]);
+        mx_text_addn(&out, bytes ? names[0] : text, bytes ? strlen(names[0]) : 1);
+        text += bytes ? bytes : 1;
+        *n += bytes > 0;
+    }
+    return out.data;
+}
+
+/* The images stand where the text has marks, those without one before it, as in MaxText. */
+static bool add_marked(MxArena *arena, const Speaker *s, MxJson *request, MxEncoding text) {
+    const MxSpeak *what = s->what;
+    MxText all;
+    int n_marks;
+    if (!what->n_images || !s->source.config->use_multimodal) return false;
+    const char *said = mx_arena_strndup(arena, text.text, text.n);
+    said = find_marks(arena, s, said, &n_marks);
+    if (!n_marks) return false;
+    mx_text_init(&all, arena);
+    for (int i = n_marks; i < what->n_images; i++)
+        mx_text_add(&all, "%s", mx_model_vision(s->source.config).encoder->mark);
+    mx_text_add(&all, "%s", said);
+    MxJson *images = mx_json_put_array(request, "images");
+    for (int i = 0; i < what->n_images; i++) mx_json_push_string(images, what->images[i]);
+    add_message(what, request, "user", (MxEncoding){.text = all.data, .n = all.len}, 0);
+    return true;
+}
+
+/* With the first message of the user go the images. */
+static void add_users(MxArena *arena, const Speaker *s, MxJson *request, MxEncoding text) {
+    const MxSpeak *what = s->what;
+    bool is_first = mx_json_length(mx_json_get(request, "messages")) == (what->system != NULL);
+    if (is_first && add_marked(arena, s, request, text)) return;
+    add_message(what, request, "user", text, is_first ? what->n_images : 0);
+}
+
+static MxJson *new_conversation(MxArena *arena, const MxSpeak *what) {
+    MxJson *request = mx_json_object(arena);
+    mx_json_put_array(request, "messages");
+    mx_json_set_bool(request, "add_generation_prompt", true);
+    if (what->system)
+        add_message(what, request, "system",
+                    (MxEncoding){.text = what->system, .n = strlen(what->system)}, 0);
+    return request;
 }
 
 /* A line alone: its text, and the images. */
@@ -195,9 +257,11 @@ static bool encode_alone(MxArena *arena, const Speaker *s, MxEncoding line, MxPr
 static bool encode_line(MxArena *arena, const Speaker *s, MxJson *request, MxEncoding line,
                         MxPrompt *out, MxError *err) {
     if (!s->what->talks) return encode_alone(arena, s, line, out, err);
-    add_message(s->what, request, "user", line);
+    add_users(arena, s, request, line);
     return mx_prompt_read(arena, s->words, request, line.where, out, err);
 }
+
+/* ---- lines of stdin */
 
 /* request: the conversation so far; all else that an answer takes is gone behind it. */
 static bool answer_line(Speaker *s, MxJson *request, const MxText *line, MxWhere where,
@@ -211,7 +275,7 @@ static bool answer_line(Speaker *s, MxJson *request, const MxText *line, MxWhere
               mx_generate(&scratch, s->state, &s->how, &prompt, 1, &made, err);
     if (ok && s->what->talks)
         add_message(s->what, request, "assistant",
-                    (MxEncoding){made.text, made.text_bytes, true, where});
+                    (MxEncoding){made.text, made.text_bytes, true, where}, 0);
     if (ok) printf("\n"), fflush(stdout);
     mx_arena_release(&scratch);
     return ok;
@@ -222,9 +286,7 @@ static bool answer_lines(Speaker *s, MxError *err) {
     MxArena arena = {.name = "conversation"};
     MxText line;
     bool asks = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO), ok = true;
-    MxJson *request = mx_json_object(&arena);
-    mx_json_put_array(request, "messages");
-    mx_json_set_bool(request, "add_generation_prompt", true);
+    MxJson *request = new_conversation(&arena, s->what);
     mx_text_init(&line, &arena);
     for (MxWhere where = {"stdin", 1, 0}; ok; where.line++) {
         if (asks) printf("> "), fflush(stdout);
@@ -239,16 +301,64 @@ static bool talk(MxArena *arena, Speaker *s, MxError *err) {
     if (!s->how.tokenizer)
         return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                        "\"%s\" has no tokenizer; --prompts takes ids", s->dir);
-    if (s->what->logits)
-        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--logits goes with --prompts");
     int64_t capacity = TALK_CAPACITY + s->what->max_tokens, seen = s->what->n_images ? capacity : 0;
     return open_model(arena, s, 1, LARGEST_CHUNK, capacity, seen, err) && answer_lines(s, err);
+}
+
+/* ---- the prompt of the config */
+
+/* As in MaxText's decode. */
+static bool check_asked(const MxConfig *c, const MxPrompt *prompt, MxError *err) {
+    return prompt->tokens.n <= c->max_prefill_predict_length ||
+           mx_config_fail(err, c, MX_KEY_max_prefill_predict_length,
+                          "%lld, but the prompt has %lld tokens",
+                          (long long)c->max_prefill_predict_length, (long long)prompt->tokens.n);
+}
+
+/* Spaces before the texts do not count: YAML drops those of the key, MaxText's sentencepiece those
+ * of a reply. */
+static bool check_reply(MxArena *arena, const MxConfig *c, const MxReply *reply, MxError *err) {
+    const char *wanted = c->autoregressive_decode_assert, *text = reply->text;
+    if (!wanted) return true;
+    size_t n = strlen(wanted), n_text = reply->text_bytes;
+    for (; n && *wanted == ' '; n--) wanted++;
+    for (; n_text && *text == ' '; n_text--) text++;
+    if (n <= n_text && !memcmp(wanted, text, n)) return true;
+    return mx_fail(
+        err, MX_EXIT_DIFFERENT, mx_config_where(c, MX_KEY_autoregressive_decode_assert),
+        "%s: the reply %s does not begin with %s", mx_key_name(MX_KEY_autoregressive_decode_assert),
+        mx_json_quote(arena, reply->text, reply->text_bytes), mx_json_quote(arena, wanted, n));
+}
+
+static bool ask(MxArena *arena, Speaker *s, MxError *err) {
+    const MxConfig *c = s->source.config;
+    const char *text = c->prompt ? c->prompt : "";
+    const MxEncoding line = {text, strlen(text), c->add_bos, {.file = mx_key_name(MX_KEY_prompt)}};
+    MxPrompt prompt;
+    MxReply made;
+    if (!encode_line(arena, s, new_conversation(arena, s->what), line, &prompt, err) ||
+        !check_asked(c, &prompt, err) ||
+        !open_model(arena, s, 1, prompt.tokens.n, prompt.tokens.n + s->what->max_tokens,
+                    count_seen(&prompt), err) ||
+        !mx_prompt_look(arena, s->words, &prompt, err) ||
+        !mx_generate(arena, s->state, &s->how, &prompt, 1, &made, err))
+        return false;
+    if (s->what->json)
+        print_json(arena, &made);
+    else
+        printf("%s -> %s\n", mx_json_quote(arena, text, line.n),
+               mx_json_quote(arena, made.text, made.text_bytes));
+    fflush(stdout);
+    return check_reply(arena, c, &made, err);
 }
 
 bool mx_speak(MxArena *arena, const char *dir, const MxTokenizer *tokenizer, const MxSpeak *what,
               MxError *err) {
     Speaker s = {.what = what, .dir = dir, .tokenizer = tokenizer};
+    if (what->logits && !what->prompts)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--logits goes with --prompts");
     if (!find_model(arena, &s, what->prompts || what->n_images, err)) return false;
     s.words = mx_speak_words(arena, &s.source, tokenizer, what, false);
+    if (what->asks) return ask(arena, &s, err);
     return what->prompts ? read_out(arena, &s, err) : talk(arena, &s, err);
 }

@@ -311,7 +311,8 @@ static bool open_server(MxArena *arena, const MxServe *what, Server *s, MxError 
     const MxSpeak *speak = what->speak;
     MxGeneration shape = {
         .rows = speak->rows, .capacity = CAPACITY + speak->max_tokens, .chunk = CHUNK};
-    *s = (Server){.what = what, .name = name_of(arena, what->dir)};
+    const char *name = what->dir ? name_of(arena, what->dir) : speak->weights.config->run_name;
+    *s = (Server){.what = what, .name = name};
     s->models = mx_arena_printf(
         arena,
         "{\"object\":\"list\",\"data\":[{\"id\":%s,\"object\":\"model\",\"created\":%lld,"

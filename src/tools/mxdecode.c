@@ -7,8 +7,10 @@
 /* ---- the tokenizer */
 
 /* *out stays NULL where there is none; *place becomes where it is. */
-static bool find_tokenizer(MxArena *arena, const char **place, MxTokenizer **out, MxError *err) {
-    const char *dir = *place;
+static bool find_tokenizer(MxArena *arena, const CommandLine *line, const char **place,
+                           MxTokenizer **out, MxError *err) {
+    if (line->config) return mx_source_tokenizer(arena, line->config, out, place, err);
+    const char *dir = *place = line->dir;
     MxCkptRef ref;
     MxCkptTokenizer noted;
     const char *type = mx_tokenizer_guess(dir);
@@ -24,11 +26,21 @@ static bool find_tokenizer(MxArena *arena, const char **place, MxTokenizer **out
     return mx_tokenizer_open(arena, noted.type, noted.path, out, err);
 }
 
-static bool open_tokenizer(MxArena *arena, const char **place, MxTokenizer **out, MxError *err) {
-    const char *dir = *place;
-    if (!find_tokenizer(arena, place, out, err)) return false;
+static bool open_tokenizer(MxArena *arena, const CommandLine *line, const char **place,
+                           MxTokenizer **out, MxError *err) {
+    if (!find_tokenizer(arena, line, place, out, err)) return false;
     return *out || mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                           "\"%s\" does not tell with what tokenizer it was trained", dir);
+                           "\"%s\" does not tell with what tokenizer it was trained", line->dir);
+}
+
+/* The template of an option, of the config, or of the tokenizer's folder. */
+static bool open_chat(MxArena *arena, const CommandLine *line, const char *place, MxChat **out,
+                      MxError *err) {
+    const MxConfig *c = line->config;
+    if (c && c->chat_template && !line->chat_template)
+        return mx_chat_open_text(arena, c->chat_template, place,
+                                 mx_config_where(c, MX_KEY_chat_template), out, err);
+    return mx_chat_open(arena, line->chat_template, place, MX_NOWHERE, out, err);
 }
 
 /* ---- lines */
@@ -82,10 +94,9 @@ static bool each_line(MxArena *arena, CommandLine *line, MxError *err) {
     MxTokenizer *tokenizer;
     MxChat *chat = NULL;
     MxText text;
-    const char *place = line->dir;
-    if (!open_tokenizer(arena, &place, &tokenizer, err) ||
-        (line->mode->has_chat &&
-         !mx_chat_open(arena, line->chat_template, place, MX_NOWHERE, &chat, err)))
+    const char *place;
+    if (!open_tokenizer(arena, line, &place, &tokenizer, err) ||
+        (line->mode->has_chat && !open_chat(arena, line, place, &chat, err)))
         return false;
     line->chat = chat;
     mx_text_init(&text, arena);
@@ -104,7 +115,7 @@ static bool each_line(MxArena *arena, CommandLine *line, MxError *err) {
 static bool find_chat(MxArena *arena, const CommandLine *line, const char *place, MxChat **out,
                       MxError *err) {
     bool is_needed = line->chat_template || line->speak.talks;
-    if (mx_chat_open(arena, line->chat_template, place, MX_NOWHERE, out, err)) return true;
+    if (open_chat(arena, line, place, out, err)) return true;
     if (is_needed || err->exit != MX_EXIT_CONFIG) return false;
     mx_error_release(err);
     *out = NULL;
@@ -114,8 +125,8 @@ static bool find_chat(MxArena *arena, const CommandLine *line, const char *place
 /* What replies need besides the model. */
 static bool open_words(MxArena *arena, CommandLine *line, MxTokenizer **out, MxError *err) {
     MxChat *chat = NULL;
-    const char *place = line->dir;
-    if (!find_tokenizer(arena, &place, out, err) ||
+    const char *place;
+    if (!find_tokenizer(arena, line, &place, out, err) ||
         (*out && !find_chat(arena, line, place, &chat, err)))
         return false;
     line->speak.chat = chat;
@@ -145,7 +156,7 @@ static bool evaluate(MxArena *arena, CommandLine *line, MxError *err) {
     const MxSpeak *k = &line->speak;
     MxTasks *tasks = &line->tasks;
     MxTokenizer *tokenizer;
-    const char *place = line->dir;
+    const char *place;
     tasks->path = line->mode_value;
     tasks->special = line->special;
     tasks->weights = k->weights;
@@ -153,7 +164,7 @@ static bool evaluate(MxArena *arena, CommandLine *line, MxError *err) {
     tasks->n_stops = k->n_stops;
     tasks->max_tokens = k->max_tokens;
     tasks->json = k->json;
-    return open_tokenizer(arena, &place, &tokenizer, err) &&
+    return open_tokenizer(arena, line, &place, &tokenizer, err) &&
            mx_evaluate_tasks(arena, line->dir, tokenizer, tasks, err);
 }
 

@@ -17,7 +17,10 @@ typedef struct Mode {
 } Mode;
 
 struct CommandLine {
-    const char *dir, *chat_template;
+    const char *dir; /* NULL = the config names the weights */
+    MxConfigRequest request;
+    MxConfig *config; /* of --config; NULL = that of dir */
+    const char *chat_template;
     const Mode *mode;
     const char *mode_value; /* of a mode that takes one */
     int64_t queue, timeout_s;
@@ -31,5 +34,17 @@ struct CommandLine {
  *   modes  [n] the last one is what is done without any of their options */
 bool decode_read_command_line(int argc, char **argv, MxArena *arena, const Mode *modes, int n,
                               CommandLine *line, MxError *err);
+
+/* decode_find_words — files and overrides of a config, or a folder, among the words that are no
+ * options. Errors (exit 2): both, several folders, none.
+ *   words  NULL after the last
+ * decode_load_config — the config of the request, if there is one, and what its keys say where the
+ * options that say the same were not given. Errors: as in mx_config_load; keys that do not fit.
+ *   options  [n] whose variables are set */
+bool decode_find_words(const char **words, CommandLine *line, MxError *err);
+bool decode_load_config(MxArena *arena, CommandLine *line, const MxOption *options, int n,
+                        MxError *err);
+/* decode_is_said — whether an option was given. */
+bool decode_is_said(const MxOption *option);
 
 #endif

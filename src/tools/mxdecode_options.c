@@ -5,17 +5,34 @@
 static const MxManual manual = {
     .program = "mxdecode",
     .does = "generate text with a model, and convert text to token ids and back",
-    .synopsis = "[OPTION]... DIR [--serve HOST:PORT|--evaluate FILE|--tokenize|--detokenize|"
-                "--render-chat]",
+    .synopsis = "[OPTION]... DIR|FILE.yml [KEY=VALUE]... [--serve HOST:PORT|--evaluate FILE|"
+                "--tokenize|--detokenize|--render-chat]",
     .intro = "Generates text with the model in DIR: a Hugging Face folder, or a run or checkpoint "
              "of mxtrain. Without --prompts each line of stdin is a prompt, and its reply is "
              "printed as it is generated.\n\nIt also converts text to token ids and back, and "
              "conversations to text, with the tokenizer of DIR, which may also be one of its files "
              "(tokenizer.json, tokenizer.model) or a tiktoken file (FILE.tiktoken).",
-    .notes = (const MxManualRow[]){{"Exit codes", "0 done, 2 command line, 65 bad input, 71 not "
-                                                  "enough memory, 74 could not read or write."},
-                                   {0}},
+    .arguments =
+        (const MxManualRow[]){
+            {"DIR", "the folder of a model, or a tokenizer"},
+            {"FILE.yml", "instead of DIR: a config, as mxtrain and MaxText's decode read it. "
+                         "load_parameters_path has the weights, tokenizer_path the tokenizer, and "
+                         "unless --prompts or --chat is given, the reply is to the key prompt"},
+            {"KEY=VALUE", "sets a key of the config; without FILE.yml, of configs/base.yml "
+                          "(mxtrain --help-config decoding)"},
+            {0}},
+    .notes =
+        (const MxManualRow[]){
+            {"Exit codes", "0 done, 1 the reply does not begin with autoregressive_decode_assert, "
+                           "2 command line or config, 65 bad input, 71 not "
+                           "enough memory, 74 could not read or write."},
+            {0}},
+    .complete = mx_config_complete,
 };
+
+static const char config_doc[] = "a config, as FILE.yml alone says, too; may be repeated";
+
+extern char **environ;
 
 enum { MOST_SIDES = 32 };
 
@@ -34,7 +51,7 @@ typedef struct Chosen {
     const char *value;
 } Chosen;
 
-static bool is_said(const MxOption *option) {
+bool decode_is_said(const MxOption *option) {
     if (option->flag) return *option->flag;
     return option->count ? *option->count > 0 : *option->value != NULL;
 }
@@ -42,7 +59,7 @@ static bool is_said(const MxOption *option) {
 static bool check_side(const Side *side, const Mode *mode, MxError *err) {
     const char *with = side->goes_with, *word = mode->option ? mode->option : REPLIES;
     const char *at = strstr(with, word), *behind = at ? at + strlen(word) : NULL;
-    if (!is_said(&side->option) || (behind && (!*behind || *behind == ','))) return true;
+    if (!decode_is_said(&side->option) || (behind && (!*behind || *behind == ','))) return true;
     if (!strncmp(with, REPLIES, strlen(REPLIES)))
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s does not go with %s", side->option.name,
                        mode->option);
@@ -78,7 +95,7 @@ static bool read_numbers(const Numbers *n, CommandLine *line, MxError *err) {
     line->timeout_s = 600;
     mx_option_int("--queue", n->queue, 0, 1 << 20, &line->queue, err);
     mx_option_int("--timeout", n->timeout, 1, 1 << 20, &line->timeout_s, err);
-    *s = (MxSampling){.top_p = 1, .repetition_penalty = 1};
+    s->top_p = s->repetition_penalty = 1;
     out->max_tokens = 128;
     out->rows = 8;
     mx_option_int("--max-tokens", n->max_tokens, 1, INT32_MAX, &out->max_tokens, err);
@@ -266,7 +283,7 @@ bool decode_read_command_line(int argc, char **argv, MxArena *arena, const Mode 
     n_sides += list_replies(line, &numbers, sides + n_sides);
     n_sides += list_tasks(&line->tasks, sides + n_sides);
     n_sides += list_limits(&numbers, sides + n_sides);
-    MxOption *options = mx_new_n(arena, MxOption, n_modes + n_sides);
+    MxOption *options = mx_new_n(arena, MxOption, 1 + n_modes + n_sides);
     MX_ASSERT(n_sides <= MOST_SIDES);
     for (int i = 0; i < n_modes; i++)
         options[i] = (MxOption){.name = modes[i].option,
@@ -275,16 +292,20 @@ bool decode_read_command_line(int argc, char **argv, MxArena *arena, const Mode 
                                 .flag = modes[i].takes ? NULL : &chosen[i].flag,
                                 .value = modes[i].takes ? &chosen[i].value : NULL};
     for (int i = 0; i < n_sides; i++) options[n_modes + i] = sides[i].option;
+    const char **files = mx_new_n(arena, const char *, argc + 1);
     const char **rest = mx_new_n(arena, const char *, argc + 1);
-    const MxOptions table = {.rows = options, .n = n_modes + n_sides, .manual = &manual};
-    if (!mx_options_read(table, argc, argv, rest, err)) return false;
-    if (!rest[0] || rest[1])
-        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
-                       "wanted one folder; mxdecode --help tells more");
-    line->dir = rest[0];
-    if (!choose_mode(line, modes, n_modes, chosen, err) || !read_numbers(&numbers, line, err))
+    line->request = (MxConfigRequest){.files = files, .environ = environ};
+    options[n_modes + n_sides] = (MxOption){.name = "--config",
+                                            .value = files,
+                                            .count = &line->request.n_files,
+                                            .takes = "FILE",
+                                            .doc = config_doc};
+    const MxOptions table = {.rows = options, .n = 1 + n_modes + n_sides, .manual = &manual};
+    if (!mx_options_read(table, argc, argv, rest, err) || !decode_find_words(rest, line, err) ||
+        !choose_mode(line, modes, n_modes, chosen, err))
         return false;
     for (int i = 0; i < n_sides; i++)
         if (!check_side(&sides[i], line->mode, err)) return false;
-    return true;
+    return decode_load_config(arena, line, options, table.n, err) &&
+           read_numbers(&numbers, line, err);
 }

@@ -47,7 +47,7 @@ says 65 '' "mxdecode: error: $golden/llama2/MANIFEST.json: is missing: the folde
 says 2 '' 'mxdecode: error: --detokenize does not go with --tokenize\n' $golden/llama2 --tokenize --detokenize
 says 2 '' 'mxdecode: error: --max-tokens does not go with --tokenize\n' $golden/llama2 --tokenize --max-tokens 5
 says 2 '' 'mxdecode: error: --special goes with --tokenize\n' $golden/llama2 --detokenize --special
-says 2 '' 'mxdecode: error: wanted one folder; mxdecode --help tells more\n' --tokenize
+says 2 '' 'mxdecode: error: wanted one folder or a config; mxdecode --help tells more\n' --tokenize
 hi='{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}'
 says 0 "$hi\n" '{"text": "<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\nHo<|im_end|>\\n", "ids": [1001,523,260,198,39,72,1002,198,1001,954,967,698,198,39,78,1002,198], "mask": [0,0,0,0,0,0,0,0,0,0,0,0,0,1,1,1,0]}\n' $golden/qwen --render-chat --chat-template chatml
 says 65 '{"messages": []}\n' 'mxdecode: error: stdin:1: "messages" is empty; wanted a list of messages\n' $golden/qwen --render-chat --chat-template chatml

@@ -107,6 +107,23 @@ is 'an image of the command line' "$(echo 'Which shape?' | reply --chat --image 
 is 'what is seen counts' "$(reply --json --prompts "$work/ask_nothing.jsonl" | cmp -s - "$work/reply" && echo same)" ''
 is 'no such image' "$(reply --prompts "$work/ask_none.jsonl" | sed "s,$work/,,g")" \
     'mxdecode: error: ask_none.jsonl:1: image "none.png": no such file: "none.png"'
+# asked WORD... — the same by a config: its picture has a place where the prompt says so, or comes first.
+asked() {
+    # shellcheck disable=SC2086
+    "$bin/mxdecode" $size $gemma3 max_target_length=224 load_parameters_path="$work/out/gemma3-one" tokenizer_path="$work/gemma3" \
+        max_prefill_predict_length=99 image_path="$work/$picture" --max-tokens 8 --json "$@" 2>&1
+}
+is 'a picture of a config' "$(asked prompt='Which shape?')" "$(cat "$work/reply")"
+is 'its mark' "$(asked prompt='<start_of_image>Which shape?')" "$(cat "$work/reply")"
+is 'its placeholder' "$(asked prompt='"[x]Which shape?"' image_placeholder='"[x]"')" "$(cat "$work/reply")"
+sed 's/\({"type":"image"[^}]*}\),\({[^}]*}\)/\2,\1/' "$work/ask.jsonl" >"$work/ask_behind.jsonl"
+is 'a mark behind the text' "$(asked prompt='Which shape?<start_of_image>')" "$(reply --json --prompts "$work/ask_behind.jsonl")"
+is 'another place, another reply' "$(asked prompt='Which shape?<start_of_image>' | cmp -s - "$work/reply" && echo same)" ''
+is 'two pictures' "$(asked prompt='<|image|>Which shape?' image_path="$work/$picture,$work/$picture" | cmp -s - "$work/reply" && echo same)" ''
+is 'more places than pictures' "$(asked prompt='<|image|><|image|>Which shape?')" \
+    'mxdecode: error: prompt: 1 images, but its text has 2 places for one ("<start_of_image>"); does the chat template tell images?'
+is 'a model without an encoder' "$(asked prompt='Which shape?' use_multimodal=false | tail -n 1)" \
+    'mxdecode: error: prompt: found an image, wanted text alone: no encoder of images is at work here'
 # served FILE — what a server answers to a request, or its error.
 if command -v python3 >/dev/null; then
     : >"$work/served"

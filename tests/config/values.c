@@ -151,6 +151,14 @@ START_TEST(keys_of_other_programs_say_what_does_it_here) {
     ck_assert_ptr_nonnull(strstr(l.config->warnings.item[0],
                                  "force_unroll: no effect on training: mxconvert --params-only"));
     unload(&l);
+    Loaded m = load_config("prompt: other\nimage_path: a.png\ndecode_sampling_strategy: topk\n",
+                           "use_chat_template=true", NULL);
+    ck_assert_msg(m.ok, "%s", m.err.text.data);
+    ck_assert_int_eq(m.config->warnings.n, 4);
+    for (int i = 0; i < 4; i++)
+        ck_assert_ptr_nonnull(strstr(m.config->warnings.item[i],
+                                     ": no effect on training: mxdecode --config reads it"));
+    unload(&m);
 }
 END_TEST
 
