@@ -75,6 +75,12 @@ typedef enum MxMatch {
 MxRegex *mx_regex_new(MxArena *arena, const char *pattern, const char **why);
 MxMatch mx_regex_match(const MxRegex *regex, const char *text);
 
+/* mx_regex_expand — the text of a template (form) where the pattern matches all of `text`, as
+ * Python's Match.expand: \1 and \g<1> are groups, \g<name> those with names, and a group without a
+ * match is empty. NULL with *why NULL = the text does not match; otherwise why there is no text. */
+const char *mx_regex_expand(MxArena *arena, const MxRegex *regex, const char *text,
+                            const char *form, const char **why);
+
 /* mx_regex_new_unicode — the same for finding in text of any script: classes such as \d follow
  * Unicode's properties, ^ and $ match at lines, and it becomes machine code where that works. */
 MxRegex *mx_regex_new_unicode(MxArena *arena, const char *pattern, const char **why);

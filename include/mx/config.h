@@ -195,6 +195,8 @@ bool mx_config_names_eval(const MxConfig *config);
 static inline bool mx_config_has_capacity(const MxConfig *config) {
     return !config->sparse_matmul && config->capacity_factor > 0;
 }
+/* mx_config_path — the path that MaxText has: of the stacked array where layers are scanned. */
+const char *mx_config_path(const MxConfig *config, const MxLeaf *leaf);
 /* mx_config_match — whether one of a key's patterns is found in the parameter's path as MaxText's
  * masks see it. Errors: a pattern takes too long. */
 bool mx_config_match(const MxConfig *config, MxKey key, const MxStrs *patterns, const MxLeaf *leaf,

@@ -60,7 +60,7 @@ static void check_schedule(ConfigLoad *load, const MxConfig *c) {
             c->warmup_steps_fraction, c->wsd_decay_steps_fraction);
 }
 
-static void check_regex(ConfigLoad *load, MxKey key, const char *pattern) {
+void config_check_regex(ConfigLoad *load, MxKey key, const char *pattern) {
     MxArena arena = {.name = "pattern"};
     const char *why;
     if (!mx_regex_new(&arena, pattern, &why))
@@ -79,7 +79,7 @@ static void check_regexes(ConfigLoad *load, const MxConfig *c) {
     for (int k = 0; k < MX_COUNT(masks); k++) {
         if (!GOOD(load, masks[k].key)) continue;
         for (int i = 0; i < masks[k].patterns->n; i++)
-            check_regex(load, masks[k].key, masks[k].patterns->item[i]);
+            config_check_regex(load, masks[k].key, masks[k].patterns->item[i]);
     }
 }
 
@@ -132,7 +132,7 @@ static void check_reward(ConfigLoad *load, const MxConfig *c) {
                  {"maxtext", MX_KEY_solution_start_token, c->solution_start_token},
                  {"maxtext", MX_KEY_solution_end_token, c->solution_end_token}};
     if (GOOD(load, MX_KEY_rl_reward_pattern) && c->rl_reward_pattern)
-        check_regex(load, MX_KEY_rl_reward_pattern, c->rl_reward_pattern);
+        config_check_regex(load, MX_KEY_rl_reward_pattern, c->rl_reward_pattern);
     if (!GOOD(load, MX_KEY_rl_reward) || !mx_config_writes(c)) return;
     for (int i = 0; i < MX_COUNT(needs); i++)
         if (!strcmp(c->rl_reward, needs[i].reward) && !needs[i].needs)
@@ -186,7 +186,7 @@ static void check_lora(ConfigLoad *load, const MxConfig *c) {
     if (!c->enable_lora && GOOD(load, MX_KEY_lora_restore_path) && c->lora_restore_path)
         config_fail(load, MX_KEY_lora_restore_path, "wants lora.enable_lora=true");
     if (GOOD(load, MX_KEY_lora_module_path) && c->lora_module_path)
-        check_regex(load, MX_KEY_lora_module_path, c->lora_module_path);
+        config_check_regex(load, MX_KEY_lora_module_path, c->lora_module_path);
 }
 
 static void check_calibration(ConfigLoad *load, const MxConfig *c) {

@@ -15,6 +15,9 @@ bool config_are_good(const ConfigLoad *load, const MxKey *keys, int n);
  * is shown. */
 MxKey config_culprit(const ConfigLoad *load, MxKey a, MxKey b);
 
+/* config_check_regex — that a pattern of a key is one. */
+void config_check_regex(ConfigLoad *load, MxKey key, const char *pattern);
+
 /* What a list of whole numbers from 0 on is to hold. */
 typedef struct ConfigNumbers {
     const char *what; /* "layers" */

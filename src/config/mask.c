@@ -1,8 +1,7 @@
 /* mask.c — lists of regular expressions over the paths of parameters. */
 #include <mx/config.h>
 
-/* The path that MaxText's masks see: of the stacked array where layers are scanned. */
-static const char *path_of(const MxConfig *config, const MxLeaf *leaf) {
+const char *mx_config_path(const MxConfig *config, const MxLeaf *leaf) {
     return config->scan_layers && leaf->stack.path ? leaf->stack.path : leaf->path;
 }
 
@@ -15,10 +14,10 @@ bool mx_config_match(const MxConfig *config, MxKey key, const MxStrs *patterns, 
         const char *why;
         MxRegex *regex = mx_regex_new(&arena, patterns->item[i], &why);
         MX_ASSERT(regex); /* the config was checked when it was loaded */
-        MxMatch match = mx_regex_match(regex, path_of(config, leaf));
+        MxMatch match = mx_regex_match(regex, mx_config_path(config, leaf));
         if (match == MX_MATCH_GAVE_UP)
             ok = mx_config_fail(err, config, key, "\"%s\" takes too long to match \"%s\"",
-                                patterns->item[i], path_of(config, leaf));
+                                patterns->item[i], mx_config_path(config, leaf));
         *matches = match != MX_MATCH_NONE;
     }
     mx_arena_release(&arena);

@@ -46,6 +46,26 @@ static void check_with_others(ConfigLoad *load, const MxConfig *c) {
                     (long long)c->mtp_num_layers);
 }
 
+static void check_copies(ConfigLoad *load, const MxConfig *c) {
+    const MxYaml *map = c->distill_weights_copy_map;
+    if (config_node_is_null(map)) return;
+    if (map->kind != MX_YAML_MAP) {
+        config_fail(load, MX_KEY_distill_weights_copy_map,
+                    "wants a path below each pattern, found %s", config_quote(load->arena, map));
+        return;
+    }
+    if (map->n && c->offline_data_dir)
+        config_fail(load, MX_KEY_distill_weights_copy_map,
+                    "with offline_data_dir there is no teacher to take weights from");
+    for (int i = 0; i < map->n; i++) {
+        config_check_regex(load, MX_KEY_distill_weights_copy_map, map->pair[i].key);
+        if (map->pair[i].value->kind != MX_YAML_STRING)
+            config_report(load, map->pair[i].where,
+                          "distill_weights_copy_map: wants a path of the student, found %s",
+                          config_quote(load->arena, map->pair[i].value));
+    }
+}
+
 void config_check_distillation(ConfigLoad *load, const MxConfig *c) {
     const Schedule schedules[] = {
         {MX_KEY_distill_alpha, MX_KEY_distill_alpha_end, MX_KEY_distill_alpha_schedule,
@@ -68,6 +88,7 @@ void config_check_distillation(ConfigLoad *load, const MxConfig *c) {
         config_fail(load, MX_KEY_distill_beta_end,
                     "%g, but distill_beta is 0, so nothing is measured; start from a small value",
                     c->distill_beta_end);
+    check_copies(load, c);
     if (c->student_params_to_update.n && c->enable_lora)
         config_fail(load, MX_KEY_student_params_to_update,
                     "with adapters (lora.enable_lora=true) these are what is trained; "

@@ -11,6 +11,9 @@
 /* train_restore — gives every array of a state its value: from a checkpoint of this run (dir), or,
  * if that is NULL, as the config says for a new run. Errors: what is found does not fit. */
 bool train_restore(MxTrainState *state, const char *dir, MxError *err);
+/* train_inherit — a new student takes the weights that distill_weights_copy_map names from its
+ * teacher. Errors: a pattern without a match; arrays that do not fit. */
+bool train_inherit(MxTrainState *state, MxError *err);
 /* train_try_files — what the config wants to be read, and nothing vouches for, is read in a child
  * process first. Before memory is taken; changes what SIGINT and SIGTERM do. Errors: libhdf5
  * crashes on it. */

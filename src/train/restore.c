@@ -222,6 +222,7 @@ static bool restore_run(MxTrainState *s, const char *dir, MxError *err) {
     if (!has_reference && !remake_reference(s, err)) return false;
     if (!is_whole && !start_anew(s, err)) return false;
     if (dir) return read_with(s, read_own, dir, err);
+    if (!train_inherit(s, err)) return false;
     if (c->lora_restore_path && !restore_adapters(s, err)) return false;
     mx_train_state_begin(s);
     return true;

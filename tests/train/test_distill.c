@@ -458,6 +458,77 @@ START_TEST(a_run_knows_its_teacher) {
 }
 END_TEST
 
+/* A student of one layer with a map of weights to take, learning nothing. */
+static int run_heir(const char *dir, const char *map) {
+    MxError err = {0};
+    const char *text = mx_arena_printf(
+        &arena, "base_config: ../../../configs/base.yml\ndistill_weights_copy_map: %s\n", map);
+    ck_assert(mx_file_write(mx_path_join(&arena, dir, "map.yml"), text, strlen(text), &err));
+    if (mx_dir_exists(mx_path_join(&arena, dir, "heir")))
+        ck_assert(mx_dir_remove(mx_path_join(&arena, dir, "heir"), &err));
+    const char *tiny = strchr(process_tiny(&arena, dir, ""), ' ') + strlen(" configs/base.yml");
+    return process_run(
+        &arena, dir,
+        mx_arena_printf(
+            &arena,
+            "--config %s/map.yml %s run_name=heir metrics_file= scan_layers=false "
+            "%s" TEACH("scan_layers=false")
+                TEACH("load_parameters_path=%s/teacher") "base_num_decoder_layers=1 steps=1 "
+                                                         "checkpoint_period=1 learning_rate=0",
+            dir, tiny, teach, dir));
+}
+
+static const float *weights_of(const char *dir, const char *checkpoint, const char *path,
+                               int64_t *n) {
+    MxH5 *state;
+    MxError err = {0};
+    const char *name = mx_arena_printf(&arena, "%s/%s/state.h5", dir, checkpoint);
+    ck_assert_msg(mx_h5_open(&arena, name, &state, &err), "%s", err.text.data);
+    const float *values = golden_read(&arena, state, path, n);
+    ck_assert_msg(values != NULL, "%s", path);
+    return values;
+}
+
+START_TEST(students_take_weights_of_a_teacher) {
+    static const struct {
+        const char *map, *said;
+    } wrong[] = {
+        {"{decoder/layers_5/.*: decoder/layers_0}", "matches no parameter of the teacher"},
+        {"{token_embedder/embedding: nothing}", "the student has no nothing to take"},
+        {"{'decoder/layers_1/mlp/w[o]/kernel': 'decoder/layers_0/mlp/wi_0/kernel'}",
+         "decoder/layers_1/mlp/wo/kernel float32[64, 32] does not fit the student's "
+         "decoder/layers_0/mlp/wi_0/kernel float32[32, 64]"},
+        {"{token_embedder/embedding: 'x\\3'}", "no such group: \\3"},
+        {"{'x[': y}", "is not a regular expression"},
+        {"{x: [y]}", "wants a path of the student, found"},
+    };
+    static const char *const taken[][2] = {
+        {"decoder/layers_1/mlp/wo/kernel", "decoder/layers_0/mlp/wo/kernel"},
+        {"decoder/layers_1/self_attention/query/kernel",
+         "decoder/layers_0/self_attention/query/kernel"},
+        {"token_embedder/embedding", "token_embedder/embedding"}};
+    const char *dir = process_dir(&arena, "distill");
+    check_run(dir, "teacher", "steps=4 checkpoint_period=4 scan_layers=false", 0);
+    for (int i = 0; i < MX_COUNT(wrong); i++) {
+        ck_assert_int_eq(run_heir(dir, wrong[i].map), MX_EXIT_CONFIG);
+        ck_assert_msg(strstr(log_of(dir), wrong[i].said) != NULL, "%s: %s", wrong[i].said,
+                      log_of(dir));
+    }
+    int code = run_heir(dir, "{'decoder/layers_1/(mlp/.*|self.*)': 'decoder/layers_0/\\1', "
+                             "'(token_embedder)/(.*)': '\\1/\\2'}");
+    ck_assert_msg(!code, "%s", log_of(dir));
+    for (int i = 0; i < MX_COUNT(taken); i++) {
+        int64_t n, n_own;
+        const float *from = weights_of(dir, "teacher/checkpoints/3",
+                                       mx_path_join(&arena, "model", taken[i][0]), &n);
+        const float *own = weights_of(dir, "heir/checkpoints/0",
+                                      mx_path_join(&arena, "model", taken[i][1]), &n_own);
+        ck_assert(n == n_own && !memcmp(from, own, (size_t)n * sizeof *own));
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
 /* ---- logits that were made before */
 
 static double *losses(const char *dir, int *n) {
@@ -550,6 +621,7 @@ Suite *distill_suite(void) {
     tcase_add_test(of_given, only_what_is_named_is_trained);
     tcase_add_loop_test(tcase, logits_made_ahead_teach_alike, 0, 2);
     tcase_add_test(tcase, logits_are_of_a_teacher_and_its_data);
+    tcase_add_test(tcase, students_take_weights_of_a_teacher);
     suite_add_tcase(suite, of_given);
     suite_add_tcase(suite, tcase);
     return suite;

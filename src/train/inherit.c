@@ -1,0 +1,103 @@
+/* inherit.c — weights that a new student takes from its teacher (distill_weights_copy_map). Source:
+ * MaxText trainers/post_train/distillation/lti_utils.py @e591f30c, prepare_student_weights. */
+#include "internal.h"
+
+/* A state's arrays of a model, by the paths that MaxText has: of stacks where layers are scanned.
+ */
+typedef struct Weights {
+    const MxConfig *config;
+    const MxTree *tree; /* "model/…" */
+} Weights;
+
+static const char *path_of(const Weights *w, const MxLeaf *leaf) {
+    static const char model[] = "model/";
+    const char *path = mx_config_path(w->config, leaf);
+    return mx_text_has_prefix(path, model) ? path + strlen(model) : NULL;
+}
+
+/* Of the layer with the same place in its stack, if they are stacked. */
+static const MxLeaf *find(const Weights *to, const char *path, const MxLeaf *like) {
+    for (int i = 0; i < to->tree->n; i++) {
+        const MxLeaf *leaf = &to->tree->leaves[i];
+        const char *own = path_of(to, leaf);
+        bool is_stacked = own && to->config->scan_layers && leaf->stack.path;
+        if (own && !strcmp(own, path) && (!is_stacked || leaf->stack.index == like->stack.index))
+            return leaf;
+    }
+    return NULL;
+}
+
+static int64_t count_layers(const Weights *w, const MxLeaf *leaf) {
+    return w->config->scan_layers && leaf->stack.path ? leaf->stack.count : 0;
+}
+
+/* Ranks divide both alike: by the axes of the same rules. */
+static bool is_alike(const MxLeaf *a, const MxLeaf *b) {
+    MxBox part = mx_leaf_part(a), other = mx_leaf_part(b);
+    return a->dtype == b->dtype && !a->quant.type && !b->quant.type &&
+           mx_shape_equal(a->shape, b->shape) && mx_box_equal(&part, &other);
+}
+
+static bool refuse(const MxConfig *c, const char *from, const char *to, MxError *err) {
+    return mx_config_fail(err, c, MX_KEY_distill_weights_copy_map,
+                          "the teacher's %s does not fit the student's %s", from, to);
+}
+
+static const char *describe(MxArena *arena, const Weights *w, const MxLeaf *leaf) {
+    int64_t n = count_layers(w, leaf);
+    const char *layers = n ? mx_arena_printf(arena, " of %lld layers", (long long)n) : "";
+    return mx_arena_printf(arena, "%s %s%s%s", path_of(w, leaf), mx_dtype_name(leaf->dtype),
+                           mx_shape_text(arena, leaf->shape), layers);
+}
+
+static bool copy(MxArena *arena, const Weights *from, const Weights *to, const MxLeaf *leaf,
+                 const char *path, MxError *err) {
+    const MxLeaf *own = find(to, path, leaf);
+    if (!own)
+        return mx_config_fail(err, to->config, MX_KEY_distill_weights_copy_map,
+                              "the student has no %s to take the teacher's %s", path,
+                              path_of(from, leaf));
+    if (!is_alike(leaf, own) || count_layers(from, leaf) != count_layers(to, own))
+        return refuse(to->config, describe(arena, from, leaf), describe(arena, to, own), err);
+    mx_leaf_write(own, mx_leaf_values(arena, leaf));
+    return true;
+}
+
+/* All that one pattern matches. */
+static bool copy_matches(const Weights *from, const Weights *to, const char *pattern,
+                         const char *template, MxError *err) {
+    MxArena arena = {.name = "inherit"};
+    const char *why;
+    MxRegex *regex = mx_regex_new(&arena, pattern, &why);
+    MX_ASSERT(regex); /* the config was checked when it was loaded */
+    int n_copied = 0;
+    bool ok = true;
+    for (int i = 0; ok && i < from->tree->n; i++) {
+        MxArena own = {.name = "values"};
+        const MxLeaf *leaf = &from->tree->leaves[i];
+        const char *path = mx_regex_expand(&arena, regex, path_of(from, leaf), template, &why);
+        if (path) ok = copy(&own, from, to, leaf, path, err);
+        if (why)
+            ok = mx_config_fail(err, to->config, MX_KEY_distill_weights_copy_map, "%s: %s: %s",
+                                pattern, template, why);
+        n_copied += path != NULL;
+        mx_arena_release(&own);
+    }
+    if (ok && !n_copied)
+        ok = mx_config_fail(err, to->config, MX_KEY_distill_weights_copy_map,
+                            "\"%s\" matches no parameter of the teacher", pattern);
+    if (ok) mx_log("%s: took %d arrays from the teacher", pattern, n_copied);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+bool train_inherit(MxTrainState *s, MxError *err) {
+    const MxConfig *c = mx_train_state_config(s);
+    const MxYaml *map = c->distill_weights_copy_map;
+    const Weights from = {c->teacher, mx_train_teacher_tree(s)}, to = {c, mx_train_state_tree(s)};
+    bool ok = true;
+    for (int i = 0; ok && from.tree && i < map->n; i++)
+        ok = copy_matches(&from, &to, map->pair[i].key, map->pair[i].value->text, err);
+    if (ok && map->n) mx_train_state_restored(s);
+    return ok;
+}
