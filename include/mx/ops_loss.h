@@ -14,7 +14,7 @@ typedef struct MxEmbedAttr {
 } MxEmbedAttr;
 
 /* mx_embed — looks up rows of table [V, D] by ids i32 [B, T], as dtype: [B, T, D]. ids are in [0,
- * V). */
+ * V), or -1 for a row of zeros. */
 MxValue mx_embed(MxTrace *t, MxValue table, MxValue ids, MxDtype dtype);
 /* mx_row_ids — rows of a table of whole numbers, as integers: table [V, C] real, ids i32 [B, T] to
  * i32 [B, T, C]. */

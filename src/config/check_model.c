@@ -216,16 +216,6 @@ static void check_attention(ConfigLoad *load, const MxConfig *c) {
                     "chunk wants chunk_attn_window_size of at least 1, found 0");
 }
 
-/* A choice beyond the capacity has no expert, whose bias it would take. */
-static void check_capacity(ConfigLoad *load, const MxConfig *c) {
-    if (GOOD(load, MX_KEY_capacity_factor, MX_KEY_sparse_matmul, MX_KEY_mlp_bias) && c->mlp_bias &&
-        mx_config_has_capacity(c))
-        config_fail(
-            load, config_culprit(load, MX_KEY_capacity_factor, MX_KEY_mlp_bias),
-            "a capacity (capacity_factor) and biases of experts (mlp_bias) do not go together: "
-            "choices may have no expert then");
-}
-
 /* Groups of experts hold two or more, as they are scored by two, and those that are taken hold as
  * many as a token goes to. */
 static void check_groups(ConfigLoad *load, const MxConfig *c) {
@@ -265,7 +255,6 @@ static void check_experts(ConfigLoad *load, const MxConfig *c) {
         config_fail(load, MX_KEY_num_experts_per_tok,
                     "not available yet: a token of %s goes to one expert; wants 1, found %lld",
                     c->decoder_block, (long long)c->num_experts_per_tok);
-    check_capacity(load, c);
     check_groups(load, c);
     if (mx_family_has(family, MX_BLOCK_GLU)) return;
     if (GOOD(load, MX_KEY_base_mlp_dim, MX_KEY_base_moe_mlp_dim) && c->moe_mlp_dim != c->mlp_dim)

@@ -43,12 +43,13 @@ const OpTest test_embed = {
     CASES(
         {"rows", ATTR(MxEmbedAttr, 0), "f23,37 i3,19:ids23", NULL, CASE_FOLLOWS},
         {"large", ATTR(MxEmbedAttr, 0), "f301,137 i5,101:ids301", NULL, CASE_FOLLOWS},
+        {"some have none", ATTR(MxEmbedAttr, 0), "f23,37 i3,19:none23", NULL, CASE_FOLLOWS},
         {"part of the rows", ATTR(MxEmbedAttr, .n_parts = 3, .first_id = 11), "f11,37 i3,19:ids33", NULL, CASE_FOLLOWS | CASE_NO_SLOPE},
         {NULL, ATTR(MxEmbedAttr, .dtype = MX_BF16), "f9,4 i2,5", "b2,5,4", 0},
         {NULL, ATTR(MxEmbedAttr, .dtype = MX_F32), "f9,4 i2,5", "f2,5,4", 0},
         {"table of the same dtype", ATTR(MxEmbedAttr, 0), "x23,37 i3,19:ids23", NULL, CASE_FOLLOWS},
         {"widened or as it is", ATTR(MxEmbedAttr, .dtype = MX_F32), "x23,37 i3,19:ids23", NULL, 0},
-        {NULL, ATTR(MxEmbedAttr, .dtype = MX_F32), "f8,16 i8,16:ids8", NULL, CASE_RANKS},
+        {NULL, ATTR(MxEmbedAttr, .dtype = MX_F32), "f8,16 i8,16:none8", NULL, CASE_RANKS},
         {NULL, ATTR(MxEmbedAttr, .dtype = MX_BF16), "f16,8 i8,4:ids8", NULL, CASE_RANKS}),
     WRONG(
         {ATTR(MxEmbedAttr, .dtype = MX_F32), "i9,4 i2,5", "input 0 must be float32 or bfloat16"},
@@ -62,6 +63,7 @@ const OpTest test_embed = {
 const OpTest test_embed_grad = {
     CASES(
         {"rows", ATTR(MxEmbedGradAttr, .vocab = 23), "i3,19:ids23 x3,19,37", NULL, 0},
+        {"some have none", ATTR(MxEmbedGradAttr, .vocab = 23), "i3,19:none23 x3,19,37", NULL, 0},
         {"large", ATTR(MxEmbedGradAttr, .vocab = 1001), "i5,201:ids1001 x5,201,1031", NULL, 0},
         {"part of the rows", ATTR(MxEmbedGradAttr, .vocab = 11, .first_id = 6), "i3,19:ids23 x3,19,37", NULL, 0},
         {NULL, ATTR(MxEmbedGradAttr, .vocab = 9), "i2,5 b2,5,4", "f9,4", 0},

@@ -15,7 +15,7 @@ static void embed_rows(const void *context, int64_t begin, int64_t end, int work
     const MxEmbedAttr *attr = call->attr;
     for (int64_t i = begin; i < end; i++) {
         int64_t id = ids[i] - attr->first_id;
-        MX_ASSERT(ids[i] >= 0 && ids[i] < table.dim[0] * cpu_max(1, attr->n_parts));
+        MX_ASSERT(ids[i] >= -1 && ids[i] < table.dim[0] * cpu_max(1, attr->n_parts));
         char *out = (char *)call->out[0] + (size_t)i * to_bytes;
         const char *row = (const char *)call->in[0] + (size_t)id * from_bytes;
         if (id < 0 || id >= table.dim[0])

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(GPU_BLOCK)
     embed_kernel(GpuArray table, const int32_t *ids, GpuArray out, int64_t width, int64_t vocab,
                  int64_t n_ids, int64_t first) {
     int64_t token = blockIdx.x, id = ids[token], row = id - first;
-    GPU_ASSERT(id >= 0 && id < n_ids);
+    GPU_ASSERT(id >= -1 && id < n_ids);
     copy_row(table, row >= 0 && row < vocab ? row : -1, out, token, width);
 }
 
