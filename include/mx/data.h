@@ -120,6 +120,7 @@ typedef struct MxDataConfig {
                                    tokens, and responses the first length - max_prompt_length */
     const char *const *columns; /* [n_columns] hf: text; prompt, completion; chosen, rejected; or */
     int n_columns;              /* prompt, chosen, rejected; 0 = those of the first record */
+    const char *default_prompt; /* where records lack the first of two; NULL = that is an error */
     int64_t group; /* > 0: records are rewarded responses, this many consecutive ones per prompt; a
                       batch has those of `rows` prompts. With is_sft, not with packing */
     bool has_labels; /* with group: the reward is 1 if column "label" is true, else 0 */

@@ -109,6 +109,11 @@ bool columns_choose(const MxDataConfig *config, const Fields *record, MxWhere wh
         if (may_be(config, &forms[i]) && has_all(record, &forms[i].columns))
             *out = forms[i].columns;
     out->n_texts = out->n - out->joins;
+    if (config->default_prompt && out->n == 2 && !has_column(record, out->name[0])) {
+        out->prompt = config->default_prompt;
+        mx_warn("%s: no column \"%s\"; in its place default_prompt: \"%s\"", where.file,
+                out->name[0], out->prompt);
+    }
     out->has_ids = config->has_ids;
     for (int i = 0; i < out->n; i++) {
         Field field = {0};
@@ -180,12 +185,19 @@ static bool refuse(const Columns *columns, const char *name, const Field *field,
                    more);
 }
 
+static Field default_of(const Columns *columns) {
+    return (Field){.kind = "a text", .text = columns->prompt, .bytes = strlen(columns->prompt)};
+}
+
 bool columns_read(MxArena *arena, const Columns *columns, const Fields *record, MxWhere where,
                   Field out[COLUMNS_MOST], MxError *err) {
     for (int i = 0; i < columns->n; i++) {
         Field field = {.kind = "null"};
         out[i] = (Field){.kind = "null"};
-        if (!record->get(record->record, columns->name[i], &field)) continue;
+        if (!record->get(record->record, columns->name[i], &field)) {
+            if (i == 0 && columns->prompt) out[i] = default_of(columns);
+            continue;
+        }
         if (!strcmp(field.kind, "null")) continue;
         if (!fits(columns, &field)) return refuse(columns, columns->name[i], &field, where, err);
         out[i] = field;

@@ -12,10 +12,11 @@ enum { COLUMNS_MOST = 3 };
 typedef struct Columns {
     int n; /* 0 = not chosen yet */
     const char *name[COLUMNS_MOST];
-    bool joins;   /* the first two make the prompt, a line each; the second may be missing */
-    bool talks;   /* they hold lists of messages */
-    bool has_ids; /* they hold lists of token ids */
-    int n_texts;  /* that come of them */
+    bool joins;         /* the first two make the prompt, a line each; the second may be missing */
+    bool talks;         /* they hold lists of messages */
+    bool has_ids;       /* they hold lists of token ids */
+    const char *prompt; /* of records without the first column; NULL = these lack it */
+    int n_texts;        /* that come of them */
 } Columns;
 
 /* columns_choose — those that the config names; if it names none, the first known form that the

@@ -115,6 +115,8 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
         .reads_logprobs = c->use_grpo && c->rl_recorded_logprobs && !mx_config_writes(c),
     };
     config.images = images_of(c, is_eval);
+    if (c->use_multimodal && c->use_sft)
+        config.default_prompt = c->default_prompt ? c->default_prompt : "";
     config.blocks = blocks_of(c);
     config.chat_template = c->chat_template_path;
     config.chat_text = c->chat_template;

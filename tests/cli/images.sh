@@ -91,6 +91,21 @@ FORMS
     is "$encoder goes on" "$("$bin/mxcompare" "$work/out/$encoder-one" "$work/out/$encoder-again" 2>&1 | tail -1)" EQUAL
 done
 
+# ---- records without a prompt
+
+# shown NAME RECORD — the rows of a file with that record, without its name.
+shown() {
+    cp "$pictures/train_green_square_0.png" "$work"
+    echo "$2" >"$work/$1.jsonl"
+    # shellcheck disable=SC2086
+    "$bin/mxtrain" $size $gemma3 tokenizer_path="$work/gemma3" hf_train_files="$work/$1.jsonl" train_data_columns=[prompt,captions] \
+        default_prompt=Tell per_device_batch_size=1 num_epoch=4 steps=1 --show-data 1 2>"$work/$1.err" | sed 1d
+}
+is 'a default prompt' "$(shown lacks '{"image": "train_green_square_0.png", "captions": "a square"}')" \
+    "$(shown has '{"image": "train_green_square_0.png", "captions": "a square", "prompt": "Tell"}')"
+is 'a default prompt is told' "$(grep -c 'no column "prompt"; in its place default_prompt: "Tell"' "$work/lacks.err" "$work/has.err" | sed 's/.*://' | tr '\n' ' ')" '1 0 '
+is 'a default prompt is there' "$(shown lacks '{"image": "train_green_square_0.png", "captions": "a square"}' | grep -c Tell)" 1
+
 # ---- replies: images of records, of the command line and of data: URLs are the same ones
 
 reply() { "$bin/mxdecode" "$work/out/gemma3-one" --chat-template gemma --max-tokens 8 "$@" 2>&1; }

@@ -104,6 +104,7 @@ static const struct {
     {MX_KEY_image_size_for_vit, "56"},
     {MX_KEY_deepstack_visual_indexes_for_vit, "[0]"},
     {MX_KEY_mrope_section, "[8, 4, 4]"},
+    {MX_KEY_default_prompt, "Describe it."},
     {MX_KEY_train_image_column, "[picture]"},
     {MX_KEY_eval_image_column, "[picture]"},
     {MX_KEY_token_cache, "{}/tokens"},
