@@ -163,11 +163,11 @@ START_TEST(keys_of_other_programs_say_what_does_it_here) {
 END_TEST
 
 START_TEST(later_keys_keep_their_default) {
-    Loaded l = load_config("rope_pairwise: false\nprojector_dropout_for_vit: 0.00\n",
+    Loaded l = load_config("use_random_routing: false\nprojector_dropout_for_vit: 0.00\n",
                            "num_experts=1.0", NULL);
     ck_assert_msg(l.ok, "%s", l.err.text.data);
     unload(&l);
-    Loaded m = load_config("rope_pairwise: true\n",
+    Loaded m = load_config("use_random_routing: true\n",
                            "projector_dropout_for_vit=0.3\nweight_sparsity_update_step=8", NULL);
     ck_assert(!m.ok && m.err.count == 3);
     unload(&m);
