@@ -43,21 +43,29 @@ static bool check(MxInfer *infer) {
     return ops_check_logits(infer, WEIGHTS) && check_teacher(infer);
 }
 
-static bool distill_infer(MxInfer *infer) {
+void ops_distill_infer(MxInfer *infer) {
     infer->n_out = 2;
     infer->out[0] = (MxType){MX_F32, MX_SCALAR};
     infer->out[1] = (MxType){MX_F32, MX_SHAPE(MX_DISTILL_SUMS)};
+}
+
+static bool distill_infer(MxInfer *infer) {
+    ops_distill_infer(infer);
     return check(infer);
 }
 
-static void distill_vjp(const MxVjp *v) {
+void ops_distill_vjp(const MxVjp *v, const MxOp *gradient) {
     MxValue in[DLOSS + 1];
     memcpy(in, v->in, DLOSS * sizeof *in);
     in[DLOSS] = v->dy[0];
-    MxValue dw = mx_trace_node(v->t, &op_distill_grad, in, MX_COUNT(in), v->attr);
+    MxValue dw = mx_trace_node(v->t, gradient, in, MX_COUNT(in), v->attr);
     for (int i = 0; i < v->n_in; i++) v->dx[i] = MX_NONE;
     v->dx[H] = dw < 0 ? MX_NONE : dw + 1;
     v->dx[W] = dw;
+}
+
+static void distill_vjp(const MxVjp *v) {
+    ops_distill_vjp(v, &op_distill_grad);
 }
 
 static double distill_flops(const MxType *in, const MxType *out, const void *attr) {

@@ -83,25 +83,12 @@ static bool check(MxInfer *infer) {
 }
 
 static bool loss_infer(MxInfer *infer) {
-    infer->n_out = 2;
-    infer->out[0] = (MxType){MX_F32, MX_SCALAR};
-    infer->out[1] = (MxType){MX_F32, MX_SHAPE(MX_DISTILL_SUMS)};
+    ops_distill_infer(infer);
     return check(infer);
 }
 
 static void loss_vjp(const MxVjp *v) {
-    MxValue in[DLOSS + 1];
-    memcpy(in, v->in, DLOSS * sizeof *in);
-    in[DLOSS] = v->dy[0];
-    MxValue dw = mx_trace_node(v->t, &op_distill_top_grad, in, MX_COUNT(in), v->attr);
-    for (int i = 0; i < v->n_in; i++) v->dx[i] = MX_NONE;
-    v->dx[H] = dw < 0 ? MX_NONE : dw + 1;
-    v->dx[W] = dw;
-}
-
-static double grad_flops(const MxType *in, const MxType *out, const void *attr) {
-    enum { PRODUCTS = 3 };
-    return PRODUCTS * ops_logits_flops(in, out, attr);
+    ops_distill_vjp(v, &op_distill_top_grad);
 }
 
 static void loss_cut(MxFactors *f) {
@@ -143,7 +130,7 @@ const MxOp op_distill_top_grad = {
     .attr_bytes = sizeof(MxXentAttr),
     .infer = grad_infer,
     .partition = grad_cut,
-    .flops = grad_flops,
+    .flops = ops_logits_grad_flops,
     .also = {.op = &op_distill_top, .at = 2, .is_same = ops_is_same_loss},
     .doc = "dw and dh of the student, distill_top's loss and sums in one pass, from distill_top's "
            "inputs and the cotangent of its loss",

@@ -70,11 +70,17 @@ void ops_print_attention(MxText *text, const void *attr);
 void ops_print_carries(MxText *text, const void *attr);
 
 /* ops_check_logits — checks inputs of ops that make logits: h, w, targets (2) and `last`, integers
- * for every token; attributes start with an MxXentAttr. ops_logits_flops — what the logits cost.
- * ops_is_same_loss — whether two MxXentAttr, besides their dtypes, ask for the same loss. */
+ * for every token; attributes start with an MxXentAttr. ops_logits_flops — what the logits cost;
+ * ops_logits_grad_flops — with both gradients. ops_is_same_loss — whether two MxXentAttr, besides
+ * their dtypes, ask for the same loss. */
 bool ops_check_logits(MxInfer *infer, int last);
 double ops_logits_flops(const MxType *in, const MxType *out, const void *attr);
+double ops_logits_grad_flops(const MxType *in, const MxType *out, const void *attr);
 bool ops_is_same_loss(const void *own, const void *other);
+/* ops_distill_vjp — the rule of a student's loss, whose gradient has its inputs and the cotangent,
+ * and gives dw and dh. ops_distill_infer — its outputs: the loss, and the sums. */
+void ops_distill_vjp(const MxVjp *v, const MxOp *gradient);
+void ops_distill_infer(MxInfer *infer);
 
 /* ---- partition rules. All dims are MX_WHOLE when a rule is called. */
 

@@ -55,7 +55,7 @@ double ops_logits_flops(const MxType *in, const MxType *out, const void *attr) {
     return 2.0 * tokens * (double)w.dim[0] * (double)w.dim[1];
 }
 
-static double xent_grad_flops(const MxType *in, const MxType *out, const void *attr) {
+double ops_logits_grad_flops(const MxType *in, const MxType *out, const void *attr) {
     enum { PRODUCTS = 3 };
     return PRODUCTS * ops_logits_flops(in, out, attr);
 }
@@ -169,7 +169,7 @@ const MxOp op_xent_grad = {
     .partition = xent_grad_cut,
     .localize = take_vocab,
     .exchange = exchange_parts,
-    .flops = xent_grad_flops,
+    .flops = ops_logits_grad_flops,
     .also = {.op = &op_xent, .at = 2, .is_same = ops_is_same_loss},
     .doc = "dw, dh and xent's two sums in one pass, from xent's inputs and the cotangent of its "
            "first sum",
@@ -247,7 +247,7 @@ const MxOp op_logprob_grad = {
     .infer = logprob_grad_infer,
     .partition = logprob_grad_cut,
     .localize = take_vocab,
-    .flops = xent_grad_flops,
+    .flops = ops_logits_grad_flops,
     .doc = "dw and dh from logprob's inputs, its logs of sums and the cotangents of its first "
            "output",
 };

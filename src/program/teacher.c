@@ -37,13 +37,16 @@ static void declare_top(MxTrainState *s, Teacher *own) {
     own->ids = program_declare_wide_input(s, "teacher_ids", MX_I32, row);
 }
 
+/* Whether a program learns from the largest logits, or makes them. */
+static bool has_top(const MxTrainState *s) {
+    return is_offline(s->config) && (program_is_training(s) || s->config->is_teacher);
+}
+
 /* Evaluation measures the student alone. */
 static bool declare(MxTrainState *s, MxError *err) {
     Teacher *own = teacher_of(s);
     if (s->config->teacher && !open_model(s, own, err)) return false;
-    if (program_is_training(s) || s->config->is_teacher) {
-        if (is_offline(s->config)) declare_top(s, own);
-    }
+    if (has_top(s)) declare_top(s, own);
     if (!program_is_training(s)) return true;
     if (own->model) own->vars = program_declare_tree(s, "teacher", mx_model_params(own->model));
     own->numbers =
@@ -107,7 +110,7 @@ bool mx_train_teaches_first(const MxConfig *c, MxComm *comm, bool *teaches, MxEr
 static bool open_logits(MxTrainState *s, MxDataset *const data[2], MxError *err) {
     const MxConfig *c = s->config;
     Teacher *own = teacher_of(s);
-    if (!is_offline(c) || (!program_is_training(s) && !c->is_teacher)) return true;
+    if (!has_top(s)) return true;
     const MxShape row = row_of(c);
     if (c->is_teacher) *own->fingerprint = mx_train_fingerprint(s);
     const PrecomputedSetup setup = {
@@ -133,6 +136,7 @@ static bool before_batch(MxTrainState *s, bool is_eval, int64_t i, const MxBatch
                          MxError *err) {
     Teacher *own = teacher_of(s);
     const MxConfig *c = s->config;
+    if (is_eval) return true;
     double steps = (double)c->learning_rate_schedule_steps;
     double at = fmin((double)mx_train_state_step(s) / fmax(steps, 1), 1);
     float numbers[MX_DISTILL_NUMBERS];
@@ -142,7 +146,6 @@ static bool before_batch(MxTrainState *s, bool is_eval, int64_t i, const MxBatch
         c->distill_temperature_schedule, c->distill_temperature, c->distill_temperature_end, at);
     numbers[MX_DISTILL_BETA] =
         (float)program_between(c->distill_beta_schedule, c->distill_beta, c->distill_beta_end, at);
-    if (is_eval) return true;
     program_write_all(s, own->numbers, numbers);
     return !own->logits || precomputed_give(s, own->logits, false, i, batch, err);
 }
