@@ -248,11 +248,12 @@ static void open_sides(MxTrainState *s, Precomputed *p) {
                        .n = count_batches(data, wanted[i]),
                        .rows = rows[i] * mx_train_rows(c),
                        .length = c->max_target_length};
-        side->hash = mx_new_n(s->arena, int64_t, side->rows);
+        int64_t held = data ? side->rows : 0;
+        side->hash = mx_new_n(s->arena, int64_t, held);
         for (int k = 0; k < p->setup.n_arrays; k++) {
             const PrecomputedArray *array = &p->setup.array[k];
             side->path[k] = mx_path_join(s->arena, names[i], array->name);
-            side->value[k] = mx_new_n(s->arena, float, side->rows *width_of(array));
+            side->value[k] = mx_new_n(s->arena, float, held *width_of(array));
         }
     }
 }
