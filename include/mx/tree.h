@@ -97,6 +97,7 @@ typedef struct MxLeaf {
                                which is then ignored, or neither: this leaf then keeps its initial
                                values. NULL = none */
     bool is_unoptimized;    /* no parameter: it has no gradient, and optimizers leave it alone */
+    bool is_of_experts;     /* has a part for each expert */
     bool may_start_anew;    /* files may lack it or have it in another shape: it keeps its values */
     MxQuant quant;          /* how a program stores it */
     MxStack stack;

@@ -108,6 +108,7 @@ static bool report_no_match(MxArena *arena, const MxModel *model, const Module *
 static void lead(const MxLeaf *of, MxLeaf *leaf) {
     MxShape each = leaf->shape;
     leaf->n_batch = of->n_batch;
+    leaf->is_of_experts = of->is_of_experts;
     leaf->n_contract = 1;
     leaf->shape.rank += of->n_batch;
     for (int d = 0; d < of->n_batch; d++) {

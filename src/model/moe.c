@@ -51,18 +51,38 @@ static void add_norms(const Place *p, const MxConfig *c, Leaves *l) {
     l->routed_after = model_add_norm(p, p->row->routed_after, D);
 }
 
+/* A leaf with a part for each expert. */
+static int add_of_experts(const Place *p, const char *name, MxShape shape, int n_contract,
+                          const char *const axes[], MxInit init) {
+    int leaf = model_add(p, name, shape, n_contract, axes, init);
+    p->tree->leaves[leaf].is_of_experts = true;
+    return leaf;
+}
+
 /* The matrices of all experts, and their biases. */
 static Dense add_experts(const Place *p, const MxConfig *c, const char *name, MxShape shape,
-                         const char *const axes[2], const char *bias_axis) {
+                         const char *const axes[3], const char *bias_axis) {
     Dense dense = {.bias = -1};
-    dense.kernel = model_add(p, name, shape, 1, AXES("exp", axes[0], axes[1]),
-                             model_fan_in(MX_INIT_TRUNCATED_NORMAL, shape.dim[1]));
+    dense.kernel = add_of_experts(p, name, shape, 1, axes,
+                                  model_fan_in(MX_INIT_TRUNCATED_NORMAL, shape.dim[1]));
     p->tree->leaves[dense.kernel].n_batch = 1;
     if (c->mlp_bias)
-        dense.bias = model_add(p, mx_arena_printf(p->arena, "%s_bias", name),
-                               MX_SHAPE(shape.dim[0], shape.dim[2]), 0, AXES("exp", bias_axis),
-                               (MxInit){.kind = MX_INIT_ZEROS});
+        dense.bias = add_of_experts(p, mx_arena_printf(p->arena, "%s_bias", name),
+                                    MX_SHAPE(shape.dim[0], shape.dim[2]), 0, AXES("exp", bias_axis),
+                                    (MxInit){.kind = MX_INIT_ZEROS});
     return dense;
+}
+
+/* Logical axes of the matrices that read activations [X, D, M] and that write them [X, M, D]. */
+typedef struct Cut {
+    const char *in[3], *out[3];
+} Cut;
+
+static const Cut *cut_of(const MxConfig *c) {
+    static const Cut usual = {{"exp", "embed_moe", "mlp_moe"}, {"exp", "mlp_moe", "embed_moe"}},
+                     by_experts = {{"embed_moe", NULL, "mlp_moe"}, {"embed_moe", "mlp_moe", NULL}},
+                     in_two = {{"embed_moe", "mlp_moe", NULL}, {"embed_moe", "mlp_moe", NULL}};
+    return c->shard_exp_on_fsdp ? &by_experts : c->use_2d_fsdp_sharding ? &in_two : &usual;
 }
 
 /* A table that is chosen by is no parameter either: whole numbers, as floats. MaxText leaves it
@@ -100,20 +120,19 @@ static const void *add_params(const Place *place, const MxConfig *c, const Spec 
     Place routed = model_inside(place, row->routed), *p = &routed;
     int64_t D = model_width(c, row->reads), M = c->moe_mlp_dim, X = c->num_experts;
     const char *read = row->router_axis ? row->router_axis : "embed";
-    const char *const *in = AXES("embed_moe", "mlp_moe"), *const *out =
-                                                              AXES("mlp_moe", "embed_moe");
+    const Cut *cut = cut_of(c);
     Leaves *l = mx_new(p->arena, Leaves);
     l->gate = (Dense){.bias = -1};
     l->gate.kernel = model_add(p, "gate/kernel", MX_SHAPE(D, X), 1, AXES(read, NULL),
                                model_fan_in(MX_INIT_TRUNCATED_NORMAL, D));
     add_choice(p, c, spec->row, l);
-    l->wi_0 = add_experts(p, c, "wi_0", MX_SHAPE(X, D, M), in, "activation_mlp");
-    l->wi_1 = add_experts(p, c, "wi_1", MX_SHAPE(X, D, M), in, "activation_mlp");
-    l->wo = add_experts(p, c, "wo", MX_SHAPE(X, M, D), out, "activation_embed");
+    l->wi_0 = add_experts(p, c, "wi_0", MX_SHAPE(X, D, M), cut->in, "activation_mlp");
+    l->wi_1 = add_experts(p, c, "wi_1", MX_SHAPE(X, D, M), cut->in, "activation_mlp");
+    l->wo = add_experts(p, c, "wo", MX_SHAPE(X, M, D), cut->out, "activation_embed");
     l->expert_scale = -1;
     if (spec->row->weighs == MX_WEIGHS_ALL)
-        l->expert_scale = model_add(p, "per_expert_scale", MX_SHAPE(X), 0, AXES("exp"),
-                                    (MxInit){.kind = MX_INIT_ONES});
+        l->expert_scale = add_of_experts(p, "per_expert_scale", MX_SHAPE(X), 0, AXES("exp"),
+                                         (MxInit){.kind = MX_INIT_ONES});
     add_shared(place, c, spec, l);
     add_norms(place, c, l);
     scale_kernels(place->tree, first, c->dense_init_scale);

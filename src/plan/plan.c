@@ -5,13 +5,6 @@ static bool is_embedding(const MxLeaf *leaf) {
     return strstr(leaf->path, "token_embedder/") || strstr(leaf->path, "/logits_dense/");
 }
 
-/* Whether it has a part for each expert. */
-static bool is_of_experts(const MxLeaf *leaf) {
-    for (int d = 0; d < leaf->shape.rank; d++)
-        if (leaf->axes[d] && !strcmp(leaf->axes[d], "exp")) return true;
-    return false;
-}
-
 /* Of the layers that are trained: the original's pipelines of layers that take turns have others.
  * Active is what a token uses: of experts those that it goes to, of the rest all. */
 static PlanCount count(const MxModel *model, const MxConfig *config) {
@@ -22,7 +15,7 @@ static PlanCount count(const MxModel *model, const MxConfig *config) {
         const MxLeaf *leaf = &tree->leaves[i];
         int64_t elements = mx_shape_count(leaf->shape);
         c.total += elements;
-        c.active += is_of_experts(leaf)
+        c.active += leaf->is_of_experts
                         ? elements / config->num_experts * config->num_experts_per_tok
                         : elements;
         c.bytes += elements * (int64_t)mx_dtype_bytes(leaf->dtype);

@@ -41,15 +41,24 @@ bool goldens_is_complete(void) {
     return dir && *dir;
 }
 
-char *goldens_find(MxArena *arena, const char *name) {
-    char *path = mx_path_join(arena, goldens_dir(), name);
-    bool is_there = mx_file_exists(path) || mx_dir_exists(path);
-    if (!is_there) { /* the larger set lacks what the repository has made since */
-        path = mx_path_join(arena, GOLDENS_HERE, name);
-        is_there = mx_file_exists(path) || mx_dir_exists(path);
+/* The larger set lacks what the repository has made since. */
+static char *path_of(MxArena *arena, const char *name) {
+    const char *dirs[] = {goldens_dir(), GOLDENS_HERE};
+    for (int i = 0; i < MX_COUNT(dirs); i++) {
+        char *path = mx_path_join(arena, dirs[i], name);
+        if (mx_file_exists(path) || mx_dir_exists(path)) return path;
     }
-    note(is_there ? RAN : MISSING);
-    return is_there ? path : NULL;
+    return NULL;
+}
+
+bool goldens_have(MxArena *arena, const char *name) {
+    return path_of(arena, name) != NULL;
+}
+
+char *goldens_find(MxArena *arena, const char *name) {
+    char *path = path_of(arena, name);
+    note(path ? RAN : MISSING);
+    return path;
 }
 
 char *goldens_need(MxArena *arena, const char *name) {

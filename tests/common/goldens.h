@@ -13,6 +13,8 @@
 const char *goldens_dir(void);
 /* goldens_is_complete — is it the larger folder? */
 bool goldens_is_complete(void);
+/* goldens_have — whether the folder, or the repository, has a file. Counts nothing. */
+bool goldens_have(MxArena *arena, const char *name);
 /* goldens_find — the path of a file, which the caller then reads; NULL if the folder, and the
  * repository, lack it. */
 char *goldens_find(MxArena *arena, const char *name);

@@ -89,6 +89,8 @@ static const Variant rows[] = {
     {.name = "experts", .set = {"decoder_block=mixtral", "num_experts=8", "num_experts_per_tok=2", "load_balance_loss_weight=0.1", SGD}, .everywhere = true},
     {.name = "experts with a capacity, accumulation", .set = {"decoder_block=qwen3_moe", "num_experts=8", "num_experts_per_tok=3", "sparse_matmul=false", "capacity_factor=1.1", "load_balance_loss_weight=0.1", "mlp_bias=true", "gradient_accumulation_steps=2", SGD}, .parts = 2, .everywhere = true},
     {.name = "experts, adapters", .set = {"decoder_block=mixtral", "num_experts=8", "num_experts_per_tok=2", EXPERT_ADAPTERS, SGD}, .everywhere = true},
+    {.name = "experts cut by expert", .set = {"decoder_block=mixtral", "num_experts=8", "num_experts_per_tok=2", "mlp_bias=true", "shard_exp_on_fsdp=true", SGD}, .everywhere = true},
+    {.name = "experts cut by expert and rows, adapters", .set = {"decoder_block=mixtral", "num_experts=8", "num_experts_per_tok=2", "use_2d_fsdp_sharding=true", EXPERT_ADAPTERS, SGD}, .often = true},
     {.name = "experts with a capacity, adapters, accumulation", .set = {"decoder_block=qwen3_moe", "num_experts=8", "num_experts_per_tok=3", "sparse_matmul=false", "capacity_factor=1.1", "gradient_accumulation_steps=2", EXPERT_ADAPTERS}, .parts = 2, .often = true},
     {.name = "preferences, adapters of experts", .set = {"use_dpo=true", "decoder_block=mixtral", "num_experts=8", "num_experts_per_tok=2", EXPERT_ADAPTERS, SGD}, .parts = 2},
     {.name = "layer norms, positions, one branch", .set = {"decoder_block=gpt3", "trainable_position_size=32", "mlp_activations=[gelu]", "fused_qkv=true", SGD}},

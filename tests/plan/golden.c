@@ -95,8 +95,9 @@ static int check_table(const char *name, const char *words, bool is_nnx, bool is
     return n;
 }
 
-START_TEST(parameters) {
-    Table index = golden_read("params/params_index.tsv");
+/* All tables of an index. */
+static void check_tables(const char *file) {
+    Table index = golden_read(file);
     NameList not_built, missing;
     list_init(&not_built);
     list_init(&missing);
@@ -110,7 +111,7 @@ START_TEST(parameters) {
         for (int form = 0; form < 2; form++) {
             bool is_nnx = form == 0;
             if (strcmp(cell(&index, i, is_nnx ? "nnx" : "linen"), "ok")) {
-                n_refused++; /* MaxText cannot build that state */
+                n_refused++; /* MaxText cannot build that state, or was not asked to */
             } else if (!is_built(model)) {
                 list_add(&not_built, model);
                 n_not_built++;
@@ -123,12 +124,22 @@ START_TEST(parameters) {
             }
         }
     }
-    printf("golden params: %d tables (%d rows) equal; %d refused by MaxText; %d of models not "
+    printf("golden %s: %d tables (%d rows) equal; %d not made by MaxText; %d of models not "
            "built:%s\n",
-           n, n_rows, n_refused, n_not_built, not_built.text.data);
+           file, n, n_rows, n_refused, n_not_built, not_built.text.data);
     if (n_missing) printf("  %d not in this set:%s\n", n_missing, missing.text.data);
     ck_assert_int_gt(n, 0);
     if (goldens_is_complete()) ck_assert_int_eq(n_missing, 0);
+}
+
+START_TEST(parameters) {
+    check_tables("params/params_index.tsv");
+}
+END_TEST
+
+/* shard_exp_on_fsdp and use_2d_fsdp_sharding. */
+START_TEST(experts) {
+    check_tables("params/experts_index.tsv");
 }
 END_TEST
 
@@ -380,6 +391,7 @@ END_TEST
 Suite *golden_suite(void) {
     Suite *s = suite_create("golden");
     suite_add(s, "parameters", parameters, 240);
+    suite_add(s, "experts", experts, 120);
     suite_add(s, "counts", counts, 120);
     suite_add(s, "meshes", meshes, 120);
     suite_add(s, "tflops", tflops, 120);

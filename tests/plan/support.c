@@ -169,7 +169,7 @@ bool json_bool(const MxJson *root, const char *path) {
 /* ---- tables */
 
 bool golden_has(const char *name) {
-    return mx_file_exists(mx_arena_printf(&arena, "%s/sharding/%s", goldens_dir(), name));
+    return goldens_have(&arena, mx_path_join(&arena, "sharding", name));
 }
 
 Table golden_read(const char *name) {

@@ -7,7 +7,7 @@
 enum { LARGEST_FILE = 1 << 26 };
 
 bool golden_has(const char *name) {
-    return mx_file_exists(mx_arena_printf(&arena, "%s/sharding/%s", goldens_dir(), name));
+    return goldens_have(&arena, mx_path_join(&arena, "sharding", name));
 }
 
 Table golden_read(const char *name) {
