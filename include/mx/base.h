@@ -100,6 +100,11 @@ bool mx_text_has_word(const char *words, const char *word);
 /* mx_number_text — a finite number with the fewest digits that read back the same, with a point or
  * an exponent: "0.1", "3.0", "1e-06". */
 const char *mx_number_text(MxArena *arena, double number);
+/* mx_text_add_form — a form whose {name} become the values of n names; {{ and }} are braces, as in
+ * Python's str.format. Returns where the form is wrong: at a brace that has no other, or a name
+ * that is none of these; NULL = it is not. */
+const char *mx_text_add_form(MxText *text, const char *form, const char *const *names,
+                             const char *const *values, int n);
 /* mx_text_add_shown — arbitrary bytes in a form that is safe for a terminal: control characters
  * except tab and line feed, and bytes that are not UTF-8, are written as C escapes.
  * mx_text_add_quoted — the same in double quotes, on one line. */

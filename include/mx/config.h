@@ -93,6 +93,12 @@ typedef struct MxTake {
     int64_t first, n;
 } MxTake;
 
+/* How replies are sampled that an evaluation judges (eval_sampling_strategy). */
+typedef struct MxAnswering {
+    double temperature, top_p;
+    int64_t top_k; /* 0 = all tokens */
+} MxAnswering;
+
 typedef struct MxConfig {
     /* One field per key. Values are final: -1, empty and null are already replaced by their meaning
      * where MaxText derives it (run_name, steps, learning_rate_schedule_steps, mu_dtype,
@@ -127,6 +133,7 @@ typedef struct MxConfig {
     int64_t micro_batch_size_to_eval_on, global_batch_size_to_eval_on,
         global_batch_size_to_load_eval;
     int64_t tokens_per_step; /* global_batch_size_to_train_on * max_target_length */
+    MxAnswering answering;   /* of mx_config_judges */
     double eval_share;   /* share of the training rows held out for evaluation; 0 = none: evaluation
                             has its own files, or is off */
     const char *remat;   /* what remat_policy means here: none, minimal or full */
@@ -205,6 +212,8 @@ bool mx_config_match(const MxConfig *config, MxKey key, const MxStrs *patterns, 
 bool mx_config_distils(const MxConfig *config);
 /* mx_config_writes — whether the policy generates the responses that it is trained on. */
 bool mx_config_writes(const MxConfig *config);
+/* mx_config_judges — whether evaluations judge its answers (num_test_batches), and have no loss. */
+bool mx_config_judges(const MxConfig *config);
 /* mx_config_iterations — steps that learn from one batch (rl.num_iterations), at least 1: step k
  * learns from batch k / that. */
 int64_t mx_config_iterations(const MxConfig *config);

@@ -93,6 +93,14 @@ typedef struct MxDataBlocks {
 typedef struct MxDataMemory MxDataMemory;
 MxDataMemory *mx_data_memory_new(MxArena *arena);
 
+/* How a user's message is made of a question: by a JSON file. Its TEMPLATE has {question}, and
+ * {system_prompt} for its SYSTEM_PROMPT, in which {names[i]} stands for values[i]. */
+typedef struct MxDataForm {
+    const char *path; /* NULL = none */
+    MxWhere where;    /* line of the setting with the path */
+    const char *names[4], *values[4];
+} MxDataForm;
+
 typedef struct MxDataConfig {
     const char *kind;   /* "synthetic", "text", "hf", "grain", "tfds" or "hdf5" */
     const char *format; /* hf: "json" or "text"; grain: "arrayrecord", "tfrecord" or "parquet"; NULL
@@ -126,9 +134,11 @@ typedef struct MxDataConfig {
     bool has_labels; /* with group: the reward is 1 if column "label" is true, else 0 */
     bool asks; /* with group: records are prompts whose responses are not generated yet: all rows of
                   the group have only the prompt, its last max_prompt_length tokens */
-    const char *answer_column; /* with asks: a column that every record has too; NULL = none */
-    bool reads_logprobs;       /* with group: read the log-probabilities with which responses were
-                                  generated */
+    const char *const *answers; /* with asks: columns of which every record has one, and NULL; NULL
+                                   = that is not asked for */
+    MxDataForm form;            /* with asks: of the text of a prompt */
+    bool reads_logprobs;        /* with group: read the log-probabilities with which responses were
+                                   generated */
     bool has_ids; /* hf, grain, tfds: columns hold lists of token ids, used as they stand */
     bool splits;  /* hf, grain, tfds: documents longer than a row become several, instead of losing
                      what is behind it; neither pairs, groups, is_sft nor images */

@@ -86,6 +86,34 @@ void mx_text_add_quoted(MxText *text, const char *bytes, size_t n) {
     mx_text_addn(text, "\"", 1);
 }
 
+/* Behind a field of a form that begins at a brace; NULL = it is none of these names. */
+static const char *add_field(MxText *text, const char *at, const char *const *names,
+                             const char *const *values, int n) {
+    size_t bytes = strcspn(++at, "{}");
+    for (int i = 0; i < n && at[bytes] == '}'; i++) {
+        if (strlen(names[i]) != bytes || memcmp(names[i], at, bytes)) continue;
+        mx_text_addn(text, values[i], strlen(values[i]));
+        return at + bytes + 1;
+    }
+    return NULL;
+}
+
+const char *mx_text_add_form(MxText *text, const char *form, const char *const *names,
+                             const char *const *values, int n) {
+    for (const char *at = form; *at;) {
+        size_t plain = strcspn(at, "{}");
+        mx_text_addn(text, at, plain);
+        at += plain;
+        if (!*at) break;
+        const char *brace = at;
+        bool is_double = at[1] == at[0];
+        if (is_double) mx_text_addn(text, at, 1);
+        at = is_double ? at + 2 : *at == '{' ? add_field(text, at, names, values, n) : NULL;
+        if (!at) return brace;
+    }
+    return NULL;
+}
+
 void mx_text_clear(MxText *text) {
     text->len = 0;
     text->data[0] = '\0';

@@ -97,6 +97,28 @@ static bool has_ratios(const ConfigLoad *load) {
     return c->rl_recorded_logprobs || c->rl_num_iterations > 1;
 }
 
+/* Keys of rewards that say it instead. */
+static bool has_rows(const ConfigLoad *load) {
+    return !load->config->use_grpo || !load->config->batch_size;
+}
+
+static bool has_steps(const ConfigLoad *load) {
+    return !load->config->use_grpo || !load->config->num_batches;
+}
+
+/* Of these names rewards know how answers are marked. */
+static bool has_sets(const ConfigLoad *load) {
+    return mx_config_writes(load->config) || !strcmp(load->config->dataset_type, "tfds");
+}
+
+static bool has_answers(const ConfigLoad *load) {
+    return mx_config_judges(load->config);
+}
+
+static bool has_eval_steps(const ConfigLoad *load) {
+    return !load->config->use_grpo || load->config->num_test_batches < 0;
+}
+
 static bool has_teacher(const ConfigLoad *load) {
     return mx_config_distils(load->config);
 }
@@ -164,6 +186,11 @@ static const Test
     teacher = {has_teacher, "it acts where teacher_overrides names a teacher, or offline_data_dir "
                             "its logits"},
     features = {has_features, "it acts where distill_beta is above 0"},
+    sets = {has_sets, "it acts where dataset_type is tfds, or the policy writes responses"},
+    judges = {has_answers, "it acts where num_test_batches is above 0"},
+    rows = {has_rows, "batch_size says how many prompts a batch has"},
+    steps_say = {has_steps, "num_batches says how many batches there are"},
+    eval_steps_say = {has_eval_steps, "num_test_batches says how many batches there are"},
     no_teacher = {has_no_teacher, "distillation has no such part of the loss"},
     of_eval = {NULL, "evaluation goes by the rules of training"},
     of_inputs = {NULL, "batches are cut as input_data_sharding_logical_axes and the rules say"};
@@ -275,7 +302,7 @@ static bool is_default(const ConfigLoad *load, MxKey key) {
     const ConfigRow *row = &config_rows[key];
     const MxYaml *value = load->slots[key].value,
                  *usual = load->slots[key].given[CONFIG_FROM_DEFAULT];
-    if (row->null_as && row->type == CONFIG_float)
+    if (row->null_as && (row->type == CONFIG_float || row->type == CONFIG_int))
         return meaning(row, value) == meaning(row, usual);
     return config_node_equal(load->arena, value, usual);
 }

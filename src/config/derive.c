@@ -331,11 +331,12 @@ void config_derive(ConfigLoad *load) {
     MxConfig *c = load->config;
     derive_names(load, c);
     derive_remat(c);
+    derive_devices(load, c);
+    config_derive_rewards(load);
     derive_schedule(load, c);
     derive_sizes(c);
     derive_recall(load, c);
     derive_ratios(load, c);
-    derive_devices(load, c);
     derive_batches(load, c);
     derive_lengths(load, c);
     derive_files(load, c);

@@ -249,6 +249,8 @@ bool config_is_byte(const MxConfig *config);
 bool config_share(const char *text, double *out);
 #define CONFIG_MOST_HELD_OUT 0.5
 void config_derive(ConfigLoad *load);
+/* config_derive_rewards — what keys of learning from rewards say for others (rewards.c). */
+void config_derive_rewards(ConfigLoad *load);
 /* config_usual_prompt — dpo.max_prompt_length where nobody says it. */
 int64_t config_usual_prompt(const MxConfig *config);
 void config_check(ConfigLoad *load);

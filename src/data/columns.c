@@ -20,6 +20,7 @@ static const struct Form {
     {.is_sft = true, .columns = {.n = 1, .name = {"messages"}}},
     {.is_sft = true, .columns = {.n = 1, .name = {"conversations"}}},
     {.columns = {.n = 1, .name = {"text"}}},
+    {.asks = true, .columns = {.n = 1, .name = {"problem"}}},
     {.asks = true, .columns = {.n = 1, .name = {"prompt"}}},
     {.asks = true, .columns = {.n = 1, .name = {"question"}}},
     {.asks = true, .columns = {.n = 1, .name = {"messages"}}},
@@ -91,7 +92,7 @@ static void hint(const MxDataConfig *config, const Fields *record, MxError *err)
 static bool no_form(const MxDataConfig *config, const Fields *record, MxWhere where, MxError *err) {
     MxArena scratch = {.name = "message"};
     mx_fail(err, MX_EXIT_BAD_INPUT, where, "found %s; wanted %s", columns_found(&scratch, record),
-            config->asks     ? "\"prompt\", \"question\" or \"messages\""
+            config->asks     ? "\"problem\", \"prompt\", \"question\" or \"messages\""
             : config->pairs  ? "\"chosen\" and \"rejected\", with \"prompt\" or without"
             : config->is_sft ? "\"messages\", \"prompt\" and \"completion\", or \"text\""
                              : "\"text\"");
@@ -123,6 +124,11 @@ bool columns_choose(const MxDataConfig *config, const Fields *record, MxWhere wh
         out->talks = out->talks || (may_talk && is_there && !strcmp(field.kind, "a list"));
     }
     return out->n || no_form(config, record, where, err);
+}
+
+void columns_ask(Columns *columns, const Question *question) {
+    columns->question = question;
+    columns->talks = columns->talks || question;
 }
 
 bool columns_guess(MxArena *arena, const MxDataConfig *config, const Fields *record, MxWhere where,
@@ -164,7 +170,7 @@ bool columns_lacks(const Columns *columns, const Field *field) {
 
 static bool fits(const Columns *columns, const Field *field) {
     if (columns->has_ids) return ids_are_in(field);
-    return !strcmp(field->kind, columns->talks ? "a list" : "a text");
+    return !strcmp(field->kind, columns->talks && !columns->question ? "a list" : "a text");
 }
 
 /* Also texts where ids are wanted, and the other way. */
@@ -179,9 +185,10 @@ static bool refuse(const Columns *columns, const char *name, const Field *field,
                "tokenize_eval_data=false";
     return mx_fail(err, MX_EXIT_BAD_INPUT, where, "column \"%s\" holds %s, wanted %s%s", name,
                    field->kind,
-                   columns->has_ids ? "a list of token ids"
-                   : columns->talks ? "a list of messages, as in the first record"
-                                    : "a text",
+                   columns->has_ids    ? "a list of token ids"
+                   : columns->question ? "a text, which data_template_path makes a message of"
+                   : columns->talks    ? "a list of messages, as in the first record"
+                                       : "a text",
                    more);
 }
 
@@ -200,7 +207,7 @@ bool columns_read(MxArena *arena, const Columns *columns, const Fields *record, 
         }
         if (!strcmp(field.kind, "null")) continue;
         if (!fits(columns, &field)) return refuse(columns, columns->name[i], &field, where, err);
-        out[i] = field;
+        out[i] = columns->question ? question_ask(arena, columns->question, &field) : field;
     }
     if (!columns->joins) return true;
     out[0] = join(arena, out);

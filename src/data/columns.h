@@ -3,6 +3,7 @@
 #define DATA_COLUMNS_H
 
 #include "fields.h"
+#include "question.h"
 #include "source.h"
 
 enum { COLUMNS_MOST = 3 };
@@ -16,13 +17,17 @@ typedef struct Columns {
     bool talks;         /* they hold lists of messages */
     bool has_ids;       /* they hold lists of token ids */
     const char *prompt; /* of records without the first column; NULL = these lack it */
-    int n_texts;        /* that come of them */
+    const Question *question; /* makes messages of texts; NULL = these stay what they are */
+    int n_texts;              /* that come of them */
 } Columns;
 
 /* columns_choose — those that the config names; if it names none, the first known form that the
  * record has. Errors: no form fits, with the columns found and what may be meant. */
 bool columns_choose(const MxDataConfig *config, const Fields *record, MxWhere where, Columns *out,
                     MxError *err);
+
+/* columns_ask — from now on texts become messages. NULL = they do not. */
+void columns_ask(Columns *columns, const Question *question);
 
 /* columns_guess — the first known form that the record has, whatever it is for; sets purpose and
  * columns of a guess. Errors: as columns_choose. */

@@ -338,7 +338,9 @@ bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
     *records =
         (Records){.arena = arena, .dataset = dataset, .is_narrow = config->vocab <= UINT16_MAX + 1};
     dataset->source = records;
-    if (!seer_open(arena, config, &records->seer, err)) return false;
+    if (!seer_open(arena, config, &records->seer, err) ||
+        !question_open(arena, &config->form, &records->question, err))
+        return false;
     records->mute = records->seer     ? records->seer->token
                     : config->has_ids ? mx_tokenizer_pad(config->tokenizer)
                                       : -1;

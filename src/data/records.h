@@ -56,8 +56,9 @@ typedef struct Records {
     MxArena *arena;
     MxDataset *dataset;
     Columns columns;
-    MxChat *chat; /* for columns that hold conversations, from when it is first needed */
-    Seer *seer;   /* NULL = no images */
+    MxChat *chat;       /* for columns that hold conversations, from when it is first needed */
+    Question *question; /* NULL = prompts stay what they are */
+    Seer *seer;         /* NULL = no images */
     int32_t mute; /* a token that is no target: of images, or, of ids, the padding; -1 = none */
     Record *item; /* [n] */
     int64_t n, cap;

@@ -39,6 +39,8 @@ static void add_settings(const Records *records, MxText *out) {
                 c->splits, (unsigned long long)(chat ? mx_chat_hash(chat) : 0));
     for (int i = 0; i < c->n_columns; i++) mx_text_add(out, " \"%s\"", c->columns[i]);
     if (c->default_prompt) mx_text_add(out, " prompt %s", c->default_prompt);
+    if (records->question)
+        mx_text_add(out, " question %016llx", (unsigned long long)question_hash(records->question));
 }
 
 /* Images, rewards and questions are more than tokens. */

@@ -233,9 +233,10 @@ typedef struct Batch {
 /* By the first record that can be read, which is in a batch of its own. */
 static bool choose_columns(Records *records, const Job *job, MxError *err) {
     if (!columns_choose(&records->dataset->config, &job->fields, job->where, &records->columns,
-                        err) ||
-        (records->columns.talks && !talk_open(records, err)))
+                        err))
         return false;
+    columns_ask(&records->columns, records->question);
+    if (records->columns.talks && !talk_open(records, err)) return false;
     records->found = columns_found(records->arena, &job->fields);
     return true;
 }

@@ -88,13 +88,24 @@ bool scores_read(Records *records, const Fields *fields, const Draft *draft, MxW
             read_logprobs(records, fields, draft->piece[ANSWER].n, where, err));
 }
 
-bool scores_keep(Records *records, const Fields *fields, MxWhere where, MxError *err) {
-    const char *answer = records->dataset->config.answer_column, *name;
+/* The first of the columns that there is. */
+static bool check_answer(const MxDataConfig *config, const Fields *fields, MxWhere where,
+                         MxError *err) {
+    const char *const *answers = config->answers;
+    const char *name = answers ? *answers : NULL;
     Field field = {.kind = "nothing"};
-    if (answer && (!fields->get(fields->record, answer, &field) || !field.text))
-        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                       "column \"%s\" holds %s, wanted the text that rewarded completions have",
-                       answer, field.kind);
+    for (bool is_there = false; answers && *answers && !is_there; answers++)
+        if ((is_there = fields->get(fields->record, *answers, &field))) name = *answers;
+    return !name || field.text ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                   "column \"%s\" holds %s, wanted the text that rewarded completions have", name,
+                   field.kind);
+}
+
+bool scores_keep(Records *records, const Fields *fields, MxWhere where, MxError *err) {
+    const char *name;
+    Field field;
+    if (!check_answer(&records->dataset->config, fields, where, err)) return false;
     MxArena scratch = {.name = "record"};
     MxJson *all = mx_json_object(&scratch);
     for (size_t i = 0; (name = fields->name(fields->record, i)); i++)

@@ -82,6 +82,21 @@ static MxDataBlocks blocks_of(const MxConfig *c) {
                           .shifts = !strcmp(c->block_diffusion_logit_alignment, "shifted")};
 }
 
+static const char *text_of(const char *mark) {
+    return mark ? mark : "";
+}
+
+static MxDataForm form_of(const MxConfig *c) {
+    if (!mx_config_writes(c)) return (MxDataForm){0};
+    return (MxDataForm){
+        .path = c->data_template_path,
+        .where = mx_config_where(c, MX_KEY_data_template_path),
+        .names = {"reasoning_start_token", "reasoning_end_token", "solution_start_token",
+                  "solution_end_token"},
+        .values = {text_of(c->reasoning_start_token), text_of(c->reasoning_end_token),
+                   text_of(c->solution_start_token), text_of(c->solution_end_token)}};
+}
+
 MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, bool is_eval) {
     const MxStrs *columns = is_eval ? &c->eval_data_columns : &c->train_data_columns;
     const FileKeys *keys = keys_of(c);
@@ -111,7 +126,8 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
         .group = c->use_grpo ? c->rl_num_generations : c->use_kto,
         .has_labels = c->use_kto,
         .asks = mx_config_writes(c),
-        .answer_column = reward_answer_column(c),
+        .answers = mx_config_writes(c) ? reward_answers(c) : NULL,
+        .form = form_of(c),
         .reads_logprobs = c->use_grpo && c->rl_recorded_logprobs && !mx_config_writes(c),
     };
     config.images = images_of(c, is_eval);

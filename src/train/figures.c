@@ -58,14 +58,21 @@ void loop_collect(const Loop *l, Metrics *m, MxLoss loss, MxUpdate update, doubl
     metrics_add(m, "perf/slowest_rank_slowdown", l->paces.slowdown);
 }
 
-void loop_collect_eval(const Loop *l, Metrics *m, const MxEvaluation *sums, double seconds) {
-    const MxFigure *figures = l->console.figures[true];
+static void collect_eval_loss(const MxFigure *figures, const MxEvaluation *sums, Metrics *m) {
     metrics_add(m, "eval/total_loss", sums->total_loss);
     metrics_add(m, "eval/total_weights", sums->sums.total_weights);
     metrics_add(m, "eval/avg_loss", sums->sums.loss);
     for (int i = 0; figures[i].metric; i++)
         if (figures[i].value)
             metrics_add(m, figures[i].metric, mx_evaluation_figure(sums, figures, i));
+}
+
+void loop_collect_eval(const Loop *l, Metrics *m, const MxEvaluation *sums, double seconds) {
+    const MxFigure *figures = l->console.figures[true];
+    if (mx_config_judges(l->config))
+        answers_collect(&l->answers, m);
+    else
+        collect_eval_loss(figures, sums, m);
     exams_collect(l->exams, m);
     metrics_add(m, "perf/eval_time_seconds", seconds);
 }

@@ -72,6 +72,19 @@ static bool run_evaluation(Loop *l, MxEvaluation *sums, MxError *err) {
     return true;
 }
 
+/* Whole batches. */
+static bool judge_answers(Loop *l, MxError *err) {
+    l->answers = (Answers){0};
+    for (int64_t i = 0; i < l->config->eval_steps && !is_stopped(l); i++) {
+        console_progress(&l->console, l->step, i);
+        MxDataStatus status = mx_data_batch(l->data.eval, i, &l->eval_batch, err);
+        if (status == MX_DATA_ERROR) return mx_context(err, "evaluation data");
+        if (status == MX_DATA_END) break;
+        if (!rollouts_judge(l->rollouts, i, &l->eval_batch, &l->answers, err)) return false;
+    }
+    return true;
+}
+
 static bool ask_questions(Loop *l, MxError *err) {
     bool is_over = false;
     exams_begin(l->exams);
@@ -86,7 +99,9 @@ static bool evaluate(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     MxEvaluation sums = {0};
     double start = mx_clock_s();
-    if (!run_evaluation(l, &sums, err) || !ask_questions(l, err)) return false;
+    const bool judges = mx_config_judges(c);
+    if (!(judges ? judge_answers(l, err) : run_evaluation(l, &sums, err)) || !ask_questions(l, err))
+        return false;
     *mx_train_state_eval_pending(l->state) = l->stop_signal != 0;
     if (l->stop_signal) return true;
     double mean = sums.sums.loss, seconds = mx_clock_s() - start;
@@ -95,7 +110,10 @@ static bool evaluate(Loop *l, MxError *err) {
     l->told.n = 0;
     loop_collect_eval(l, &l->told, &sums, seconds);
     console_took_eval(&l->console, seconds);
-    console_eval(&l->console, l->step, &l->told);
+    if (judges)
+        answers_tell(&l->answers, l->step, seconds);
+    else
+        console_eval(&l->console, l->step, &l->told);
     exams_tell(l->exams, l->step);
     if (sums.n && c->target_eval_loss > 0 && mean <= c->target_eval_loss)
         l->stop_reason =
@@ -183,8 +201,9 @@ static bool run_steps(Loop *l, MxError *err) {
     signals_begin();
     l->tracer.start = l->start;
     l->step = l->start - 1;
-    if (*mx_train_state_eval_pending(l->state) && c->eval_interval > 0 && !evaluate(l, err))
-        return false;
+    bool begins = !l->start && mx_config_judges(c);
+    bool is_due = begins || *mx_train_state_eval_pending(l->state);
+    if (is_due && c->eval_interval > 0 && !evaluate(l, err)) return false;
     for (l->step = l->start; l->step < c->steps && !l->stop_reason; l->step++) {
         tracer_before_step(&l->tracer, l->step);
         double start = mx_clock_s();

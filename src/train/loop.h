@@ -33,6 +33,7 @@ typedef struct Loop {
     Checkpoints *checkpoints;
     Samples *samples;        /* NULL = none are wanted */
     Exams *exams;            /* the same */
+    Answers answers;         /* of the present evaluation, where it judges them */
     Rollouts *rollouts;      /* NULL = responses are in the data */
     int64_t start, step;     /* first and current step */
     const char *stop_reason; /* NULL = go on */

@@ -25,27 +25,46 @@ static size_t trim(const char **text, size_t n) {
     return n;
 }
 
+/* In MaxText's order. Source: trainers/post_train/rl/utils_rl.py, process_data @e591f30c. */
+static const char *const answers[] = {"answer", "solution", "expected_answer", NULL};
+
+/* Behind the mark before an answer that follows its derivation, in gsm8k's records. Source: the
+ * same, extract_hash_answer. */
+static const char *behind_mark(const MxConfig *config, bool is_eval, const char *text, size_t *n) {
+    static const char set[] = "openai/gsm8k", mark[] = "####";
+    const char *name = is_eval ? config->eval_dataset_name : config->dataset_name;
+    const char *at = name && !strcmp(name, set) ? strstr(text, mark) : NULL, *end;
+    if (!at) return text;
+    at += strlen(mark);
+    end = strstr(at, mark);
+    *n = end ? (size_t)(end - at) : strlen(at);
+    *n = trim(&at, *n);
+    return at;
+}
+
 /* What the record says; it was read before, and says it. */
-static const char *answer_of(MxArena *arena, const Completion *c, size_t *n) {
+static const char *answer_of(const MxConfig *config, MxArena *arena, const Completion *c,
+                             size_t *n) {
     MxError none = {0};
     MxJson *record = mx_json_parse(arena, c->record, strlen(c->record), "record", &none);
-    const MxJson *answer = mx_json_get(record, REWARD_ANSWER);
+    const MxJson *answer = NULL;
+    for (int i = 0; !answer && answers[i]; i++) answer = mx_json_get(record, answers[i]);
     *n = mx_json_string_bytes(answer);
-    return mx_json_string(answer);
+    return behind_mark(config, c->is_eval, mx_json_string(answer), n);
 }
 
 static float exact(const Reward *reward, MxArena *arena, const Completion *c, const char **why) {
     size_t n_wanted;
-    const char *is = c->text, *wanted = answer_of(arena, c, &n_wanted);
+    const char *is = c->text, *wanted = answer_of(reward->config, arena, c, &n_wanted);
     size_t n = trim(&is, c->bytes);
     n_wanted = trim(&wanted, n_wanted);
-    (void)reward, (void)why;
+    (void)why;
     return n == n_wanted && !memcmp(is, wanted, n) ? 1 : 0;
 }
 
 static float maxtext(const Reward *reward, MxArena *arena, const Completion *c, const char **why) {
     size_t n;
-    const char *answer = answer_of(arena, c, &n);
+    const char *answer = answer_of(reward->config, arena, c, &n);
     const RewardTags tags = reward_tags_of(reward->config);
     (void)why;
     return (float)reward_tags(arena, &tags, c->text, c->bytes, answer, n);
@@ -91,9 +110,9 @@ static const RewardRow *row_of(const MxConfig *config) {
     return NULL;
 }
 
-const char *reward_answer_column(const MxConfig *config) {
+const char *const *reward_answers(const MxConfig *config) {
     const RewardRow *row = row_of(config);
-    return row && row->asks ? REWARD_ANSWER : NULL;
+    return row && row->asks ? answers : NULL;
 }
 
 Reward *reward_open(MxArena *arena, const MxConfig *config) {
@@ -134,4 +153,14 @@ bool reward_give(Reward *reward, MxArena *arena, const Completion *completions, 
     for (int64_t i = 0; i < n; i++)
         if (isnan(out[i]) && !failures->n++) failures->first = why[i];
     return true;
+}
+
+void reward_judge(const Reward *reward, MxArena *arena, const Completion *completions, int64_t n,
+                  int64_t step, Answers *to) {
+    const RewardTags tags = reward_tags_of(reward->config);
+    AnswersText *texts = mx_new_n(arena, AnswersText, n), right;
+    for (int64_t i = 0; i < n; i++)
+        texts[i] = (AnswersText){completions[i * step].text, completions[i * step].bytes};
+    right.text = answer_of(reward->config, arena, completions, &right.n);
+    answers_judge(arena, &tags, reward->config->eval_mode, texts, n, right, to);
 }

@@ -71,10 +71,10 @@ static Piece solution_at(const RewardTags *t, Piece in, Piece *rest) {
     return (Piece){in.at, (size_t)(end - in.at)};
 }
 
-static double whole_form(const RewardTags *t, Piece text) {
+static bool is_whole(const RewardTags *t, Piece text) {
     Piece rest = t->starts_in_prompt ? text : behind(text, t->reasoning_start);
     rest = behind(behind(rest, t->reasoning_end), t->solution_start);
-    return rest.at && solution_at(t, rest, &rest).at ? t->exact_format : 0;
+    return rest.at && solution_at(t, rest, &rest).at;
 }
 
 static bool occurs_once(Piece text, const char *mark) {
@@ -252,6 +252,30 @@ static double answered(MxArena *arena, const RewardTags *t, Piece text, Piece an
 double reward_tags(MxArena *arena, const RewardTags *tags, const char *text, size_t n,
                    const char *answer, size_t n_answer) {
     Piece all = {text, n};
-    return whole_form(tags, all) + marks(tags, all) +
+    return (is_whole(tags, all) ? tags->exact_format : 0) + marks(tags, all) +
            answered(arena, tags, all, (Piece){answer, n_answer});
+}
+
+/* ---- evaluations */
+
+RewardReply reward_tags_read(MxArena *arena, const RewardTags *tags, const char *text, size_t n) {
+    static const char none[] = "-1000000";
+    const Piece all = {text, n}, found = answer_in(arena, tags, all);
+    const bool has_form = is_whole(tags, all);
+    if (!found.at) return (RewardReply){none, sizeof none - 1, has_form};
+    return (RewardReply){found.at, found.n, has_form};
+}
+
+bool reward_tags_is_right(MxArena *arena, const RewardReply *reply, const char *answer,
+                          size_t n_answer, bool *is_near) {
+    const double epsilon = 1e-6, low = 0.9, high = 1.1;
+    const Piece said = {reply->answer, reply->n}, right = {answer, n_answer};
+    double x, y;
+    *is_near = is_equal(arena, said, right);
+    if (*is_near) return true;
+    if (!read_number(simple(arena, said), &x) || !read_number(simple(arena, right), &y))
+        return false;
+    const double ratio = (x + epsilon) / (y + epsilon);
+    *is_near = ratio >= low && ratio <= high;
+    return false;
 }

@@ -27,4 +27,17 @@ RewardTags reward_tags_of(const MxConfig *config);
 double reward_tags(MxArena *arena, const RewardTags *tags, const char *text, size_t n,
                    const char *answer, size_t n_answer);
 
+/* What MaxText's evaluations see in a reply: its answer, and whether the form is whole. */
+typedef struct RewardReply {
+    const char *answer; /* [n], part of the reply; "-1000000" = there is none */
+    size_t n;
+    bool has_form;
+} RewardReply;
+
+RewardReply reward_tags_read(MxArena *arena, const RewardTags *tags, const char *text, size_t n);
+/* reward_tags_is_right — whether an answer is the right one, in the sense of reward_tags; *is_near
+ * receives whether it is that or a number within a tenth of it. */
+bool reward_tags_is_right(MxArena *arena, const RewardReply *reply, const char *answer,
+                          size_t n_answer, bool *is_near);
+
 #endif

@@ -18,7 +18,7 @@ struct Rollouts {
     MxComm *comm; /* NULL = one rank */
     const MxConfig *config;
     MxDataset *data[2];
-    MxGenerate how;
+    MxGenerate how[2]; /* training, evaluation */
     Reward *reward;
     int32_t eos;
     MxBatch made[2];
@@ -26,18 +26,28 @@ struct Rollouts {
     double reward_s;    /* of the last batch */
 };
 
-static MxGenerate how_of(const MxConfig *c, const MxTokenizer *tokenizer, const int32_t *eos) {
-    return (MxGenerate){
-        .sampling = {.temperature = c->decode_sampling_temperature,
-                     .top_k = c->decode_sampling_top_k,
-                     .top_p = c->decode_sampling_nucleus_p < 0 ? 1 : c->decode_sampling_nucleus_p,
-                     .repetition_penalty = 1,
-                     .seed = (uint64_t)c->init_weights_seed,
-                     .tempers = true},
-        .max_tokens = c->max_target_length - c->max_prefill_predict_length,
-        .tokenizer = tokenizer,
-        .ends = eos,
-        .n_ends = 1};
+/* What is judged is sampled in a way of its own. */
+static MxAnswering way_of(const MxConfig *c, bool is_eval) {
+    if (is_eval && mx_config_judges(c)) return c->answering;
+    return (MxAnswering){.temperature = c->decode_sampling_temperature,
+                         .top_k = c->decode_sampling_top_k,
+                         .top_p =
+                             c->decode_sampling_nucleus_p < 0 ? 1 : c->decode_sampling_nucleus_p};
+}
+
+static MxGenerate how_of(const MxConfig *c, bool is_eval, const MxTokenizer *tokenizer,
+                         const int32_t *eos) {
+    const MxAnswering way = way_of(c, is_eval);
+    return (MxGenerate){.sampling = {.temperature = way.temperature,
+                                     .top_k = way.top_k,
+                                     .top_p = way.top_p,
+                                     .repetition_penalty = 1,
+                                     .seed = (uint64_t)c->init_weights_seed,
+                                     .tempers = true},
+                        .max_tokens = c->max_target_length - c->max_prefill_predict_length,
+                        .tokenizer = tokenizer,
+                        .ends = eos,
+                        .n_ends = 1};
 }
 
 static void tell_shares(const MxTrainState *state) {
@@ -60,10 +70,10 @@ bool rollouts_open(MxArena *arena, MxTrainState *state, MxDataset *const data[2]
                     .config = c,
                     .eos = mx_tokenizer_eos(tokenizer)};
     tell_shares(state);
-    r->how = how_of(c, tokenizer, &r->eos);
     r->reward = reward_open(arena, c);
     for (int i = 0; i < 2; i++) {
         int64_t n = i ? c->global_batch_size_to_load_eval : c->global_batch_size_to_load;
+        r->how[i] = how_of(c, i, tokenizer, &r->eos);
         r->data[i] = data[i];
         r->made[i] = mx_batch_new(arena, n * c->rl_num_generations, c->max_target_length);
         r->logprobs[i] = mx_new_n(arena, float, r->made[i].rows * r->made[i].length);
@@ -199,17 +209,34 @@ static void exchange_replies(const Rollouts *r, MxArena *arena, int64_t from, in
     for (int64_t row = 0; row < n; row++) replies[row] = unpack(&all);
 }
 
-static bool write_replies(Rollouts *r, MxArena *arena, uint64_t stream, const MxBatch *batch,
-                          MxReply *out, MxError *err) {
+/* What is asked: the first n_rows of a batch, `times` over. */
+typedef struct Asked {
+    bool is_eval;
+    int64_t i; /* the batch's number */
+    const MxBatch *batch;
+    int64_t n_rows, times;
+} Asked;
+
+static int64_t count_replies(const Asked *asked) {
+    return asked->n_rows * asked->times;
+}
+
+/* To replies [count_replies]: that of row r is r, n_rows + r, … */
+static bool write_replies(Rollouts *r, MxArena *arena, const Asked *asked, MxReply *out,
+                          MxError *err) {
     const MxGeneration g = mx_generation(r->state);
-    const int64_t n = batch->rows, from = n * g.share / g.n_shares,
+    const MxBatch *batch = asked->batch;
+    const int64_t n = count_replies(asked), from = n * g.share / g.n_shares,
                   to = n * (g.share + 1) / g.n_shares;
     MxPrompt *prompts = mx_new_n(arena, MxPrompt, n);
-    r->how.stream = stream + (uint64_t)from;
-    for (int64_t row = 0; row < n; row++)
-        prompts[row].tokens =
+    MxGenerate *how = &r->how[asked->is_eval];
+    how->stream = stream_of(asked->is_eval, asked->i, n) + (uint64_t)from;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t row = k % asked->n_rows;
+        prompts[k].tokens =
             (MxTokens){batch->field[MX_INPUTS] + row * batch->length, count_tokens(batch, row)};
-    bool ok = mx_generate(arena, r->state, &r->how, prompts + from, to - from, out + from, err);
+    }
+    bool ok = mx_generate(arena, r->state, how, prompts + from, to - from, out + from, err);
     if (!train_agree(r->comm, ok, err)) return false;
     if (r->comm) exchange_replies(r, arena, from, to, out, n);
     return true;
@@ -245,26 +272,34 @@ static void add_text(MxArena *arena, const MxReply *reply, Completion *to) {
     to->bytes = text.len;
 }
 
-static bool reward_replies(Rollouts *r, MxArena *arena, bool is_eval, int64_t i,
-                           const MxReply *replies, int64_t n, float *out, MxError *err) {
+static Completion *complete(Rollouts *r, MxArena *arena, const Asked *asked,
+                            const MxReply *replies) {
+    const int64_t n = count_replies(asked);
     Completion *completions = mx_new_n(arena, Completion, n);
-    RewardFailures failures;
-    for (int64_t row = 0; row < n; row++) {
-        completions[row] = (Completion){.record = mx_data_record(r->data[is_eval], i, row),
-                                        .n_tokens = replies[row].tokens.n,
-                                        .is_cut = replies[row].is_cut};
-        add_text(arena, &replies[row], &completions[row]);
+    for (int64_t k = 0; k < n; k++) {
+        completions[k] = (Completion){
+            .record = mx_data_record(r->data[asked->is_eval], asked->i, k % asked->n_rows),
+            .n_tokens = replies[k].tokens.n,
+            .is_cut = replies[k].is_cut,
+            .is_eval = asked->is_eval};
+        add_text(arena, &replies[k], &completions[k]);
     }
+    return completions;
+}
+
+static bool reward_replies(Rollouts *r, MxArena *arena, const Completion *completions, int64_t n,
+                           float *out, MxError *err) {
+    RewardFailures failures;
     return reward_give(r->reward, arena, completions, n, out, &failures, err) &&
            check_failures(r, &failures, n, err);
 }
 
 /* The first rank's rewards are those of all, and so is what goes wrong with them. */
-static bool reward_all(Rollouts *r, MxArena *arena, bool is_eval, int64_t i, const MxReply *replies,
-                       int64_t n, float *out, MxError *err) {
+static bool reward_all(Rollouts *r, MxArena *arena, const Completion *completions, int64_t n,
+                       float *out, MxError *err) {
     bool is_first = !r->comm || mx_comm_rank(r->comm) == 0;
     double start = mx_clock_s();
-    bool ok = !is_first || reward_replies(r, arena, is_eval, i, replies, n, out, err);
+    bool ok = !is_first || reward_replies(r, arena, completions, n, out, err);
     r->reward_s = is_first ? mx_clock_s() - start : 0;
     if (!train_agree(r->comm, ok, err)) return false;
     if (r->comm) mx_comm_broadcast(r->comm, out, (size_t)n * sizeof *out);
@@ -274,6 +309,7 @@ static bool reward_all(Rollouts *r, MxArena *arena, bool is_eval, int64_t i, con
 bool rollouts_write(Rollouts *r, bool is_eval, int64_t i, MxBatch *batch, MxError *err) {
     MxArena arena = {.name = "rollouts"};
     const int64_t n = batch->rows;
+    const Asked asked = {is_eval, i, batch, n, 1};
     MxReply *replies = mx_new_n(&arena, MxReply, n);
     float *rewards = mx_new_n(&arena, float, n);
     bool are_here = false;
@@ -281,14 +317,32 @@ bool rollouts_write(Rollouts *r, bool is_eval, int64_t i, MxBatch *batch, MxErro
     MxResponses *kept = is_eval ? NULL : mx_train_responses(r->state, &are_here);
     if (are_here) recall(kept, batch, replies, rewards);
     bool ok =
-        are_here || (write_replies(r, &arena, stream_of(is_eval, i, n), batch, replies, err) &&
-                     reward_all(r, &arena, is_eval, i, replies, n, rewards, err));
+        are_here || (write_replies(r, &arena, &asked, replies, err) &&
+                     reward_all(r, &arena, complete(r, &arena, &asked, replies), n, rewards, err));
     if (ok) {
         fill_rows(r, is_eval, batch, replies, rewards);
         if (kept && !are_here) keep(r, kept, replies, rewards);
         *batch = r->made[is_eval];
         mx_train_give_rewards(r->state, batch, rewards, r->logprobs[is_eval]);
     }
+    mx_arena_release(&arena);
+    return ok;
+}
+
+bool rollouts_judge(Rollouts *r, int64_t i, const MxBatch *batch, Answers *to, MxError *err) {
+    MxArena arena = {.name = "answers"};
+    const MxConfig *c = r->config;
+    const Asked asked = {true, i, batch, batch->rows / c->rl_num_generations, c->num_eval_passes};
+    const int64_t n = count_replies(&asked);
+    MxReply *replies = mx_new_n(&arena, MxReply, n);
+    float *rewards = mx_new_n(&arena, float, n);
+    bool ok = write_replies(r, &arena, &asked, replies, err);
+    const Completion *all = ok ? complete(r, &arena, &asked, replies) : NULL;
+    ok = ok && reward_all(r, &arena, all, n, rewards, err);
+    for (int64_t k = 0; ok && k < n; k++)
+        if (!isnan(rewards[k])) to->n_rewards++, to->reward += (double)rewards[k];
+    for (int64_t row = 0; ok && row < asked.n_rows; row++)
+        reward_judge(r->reward, &arena, all + row, asked.times, asked.n_rows, to);
     mx_arena_release(&arena);
     return ok;
 }

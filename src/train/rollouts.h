@@ -2,6 +2,8 @@
 #ifndef TRAIN_ROLLOUTS_H
 #define TRAIN_ROLLOUTS_H
 
+#include "answers.h"
+
 #include <mx/data.h>
 #include <mx/program.h>
 
@@ -16,6 +18,9 @@ bool rollouts_open(MxArena *arena, MxTrainState *state, MxDataset *const data[2]
  * on the seed, i and the row alone. Errors: a program that gives no rewards (reward.h), or too few.
  */
 bool rollouts_write(Rollouts *rollouts, bool is_eval, int64_t i, MxBatch *batch, MxError *err);
+/* rollouts_judge — writes replies to the prompts of batch i of evaluation, num_eval_passes to each,
+ * and adds how right they are. Errors: as rollouts_write. */
+bool rollouts_judge(Rollouts *rollouts, int64_t i, const MxBatch *batch, Answers *to, MxError *err);
 /* rollouts_reward_s — how long it took this rank to have the last batch rewarded: 0 on all but the
  * first, which does it for all. */
 double rollouts_reward_s(const Rollouts *rollouts);

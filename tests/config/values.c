@@ -51,6 +51,34 @@ START_TEST(batches_and_steps) {
 }
 END_TEST
 
+/* MaxText's keys of learning from rewards say what others say elsewhere; 7 prompts on 3 devices are
+ * 7 again. */
+START_TEST(batches_of_rewards) {
+    static const char text[] = "use_grpo: true\nrl.reward: maxtext\ndataset_type: hf\n"
+                               "hf_train_files: a.jsonl\nbatch_size: 14\nnum_batches: 10\n"
+                               "train_fraction: 0.75\nrl.num_iterations: 2\nnum_epoch: 3\n"
+                               "train_micro_batch_size: 7\nnum_test_batches: 6\n"
+                               "eval_batch_size: 49\nnum_devices: 3\nici_data_parallelism: 3\n";
+    Loaded l = load_config(text, NULL, NULL);
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    const MxConfig *c = l.config;
+    ck_assert_int_eq(c->micro_batch_size_to_train_on, 7);
+    ck_assert_int_eq(c->gradient_accumulation_steps, 2);
+    ck_assert_int_eq(c->global_batch_size_to_load, 14);
+    ck_assert_int_eq(c->global_batch_size_to_load_eval, 49);
+    ck_assert_int_eq(c->steps, 45);
+    ck_assert_int_eq(c->learning_rate_schedule_steps, 45);
+    ck_assert_int_eq(c->eval_steps, 6);
+    ck_assert(!c->packing);
+    unload(&l);
+    Loaded none = load_config(text, "num_test_batches=0\neval_batch_size=-1", NULL);
+    ck_assert_msg(none.ok, "%s", none.err.text.data);
+    ck_assert_int_eq(none.config->eval_interval, -1);
+    ck_assert_int_eq(none.config->global_batch_size_to_load_eval, 14);
+    unload(&none);
+}
+END_TEST
+
 /* Sizes that overflow are errors, not undefined behaviour (the sanitizers watch). */
 START_TEST(absurd_sizes) {
     Loaded l = load_config("base_emb_dim: 9223372036854775807\nglobal_parameter_scale: 1048576\n"
@@ -269,6 +297,7 @@ TCase *value_cases(void) {
     TCase *tc = tcase_create("values");
     tcase_add_test(tc, sizes_follow_the_scale);
     tcase_add_test(tc, batches_and_steps);
+    tcase_add_test(tc, batches_of_rewards);
     tcase_add_test(tc, absurd_sizes);
     tcase_add_test(tc, names_of_folders);
     tcase_add_test(tc, batches_grow_as_maxtexts);

@@ -22,6 +22,7 @@ Suite *loader_suite(void);
 Suite *pairs_suite(void);
 Suite *parts_suite(void);
 Suite *pieces_suite(void);
+Suite *questions_suite(void);
 Suite *records_suite(void);
 Suite *groups_suite(void);
 Suite *rows_suite(void);

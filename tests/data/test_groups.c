@@ -75,7 +75,7 @@ START_TEST(prompts_that_ask) {
                                         6);
     config.rows = 2;
     config.asks = true;
-    config.answer_column = "answer";
+    config.answers = (const char *const[]){"answer", NULL};
     config.max_prompt_length = 3;
     MxDataset *dataset = open_data(config);
     ck_assert_int_eq(mx_data_steps(dataset), 1);

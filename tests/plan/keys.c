@@ -145,6 +145,10 @@ static const struct {
     {MX_KEY_solution_start_token, "<x>"},
     {MX_KEY_solution_end_token, "<x>"},
     {MX_KEY_rl_reward_pattern, "x"},
+    {MX_KEY_data_template_path, "{}/none.json"},
+    {MX_KEY_eval_mode, "maj"},
+    {MX_KEY_eval_sampling_strategy, "liberal"},
+    {MX_KEY_generation_configs, "{greedy: {eval_top_k: 1}}"},
     {MX_KEY_teacher_overrides, "{load_parameters_path: {}/none.h5}"},
     {MX_KEY_student_overrides, "{normalization_layer_epsilon: 0.001}"},
     {MX_KEY_offline_data_dir, "{}/logits"},
@@ -520,6 +524,7 @@ START_TEST(every_value_is_taken_somewhere) {
                                     MX_KEY_training_objective, /* tests/train/test_blocks.c */
                                     MX_KEY_use_grpo,           /* wants a column of rewards */
                                     MX_KEY_use_multimodal,     /* tests/train/test_images.c */
+                                    MX_KEY_batch_size,         /* wants use_grpo */
                                     MX_KEY_use_kto,            /* one of labels */
                                     MX_KEY_hardware, /* wants a file that make cuda builds */
                                     MX_KEY_dcn_sequence_parallelism,

@@ -223,6 +223,43 @@ START_TEST(keys_say_what_marks_are_worth) {
 }
 END_TEST
 
+/* A policy that knows nothing gives no answer, which MaxText takes for this number: half of the
+ * records have it. Evaluations draw in a way of their own, before, between and behind the steps. */
+START_TEST(answers_are_judged) {
+    MxArena arena = {0};
+    MxError err = {0};
+    const char *dir = process_dir(&arena, "judged");
+    const char *path = mx_path_join(&arena, dir, "asked.jsonl");
+    static const char records[] = "{\"question\": \"a?\", \"solution\": \"-1000000\"}\n"
+                                  "{\"question\": \"b?\", \"solution\": \"5\"}\n"
+                                  "{\"question\": \"c?\", \"solution\": \"-1000001\"}\n"
+                                  "{\"question\": \"d?\", \"solution\": \"-1,000,000\"}\n";
+    ck_assert(mx_file_write(path, records, sizeof records - 1, &err));
+    int n, code = run(&arena, dir,
+                      mx_arena_printf(&arena,
+                                      "rl.reward=maxtext hf_train_files=%s hf_eval_files=%s "
+                                      "batch_size=2 train_micro_batch_size=1 num_batches=2 "
+                                      "rl.num_iterations=3 num_test_batches=5 eval_batch_size=4 "
+                                      "num_eval_passes=3 eval_mode=maj eval_interval=3 "
+                                      "penalty_incorrect_answer=-7 penalty_incorrect_format=0",
+                                      path, path));
+    ck_assert_msg(code == 0, "%s", log_of(&arena, dir));
+    MetricsLine *lines = process_metrics(&arena, dir, "eval/accuracy", &n);
+    ck_assert_int_eq(n, 4); /* before, 0, 3, 5: there are six steps */
+    static const double steps[] = {-1, 0, 3, 5};
+    for (int i = 0; i < n; i++) {
+        ck_assert_double_eq(figure(&lines[i], "step"), steps[i]);
+        ck_assert_double_eq(figure(&lines[i], "eval/questions"), 4);
+        ck_assert_double_eq(figure(&lines[i], "eval/accuracy"), 50);
+        ck_assert_double_eq(figure(&lines[i], "eval/partial_accuracy"), 75);
+        ck_assert_double_eq(figure(&lines[i], "eval/format_accuracy"), 0);
+        ck_assert_double_eq(figure(&lines[i], "eval/avg_reward"), -7);
+    }
+    ck_assert(strstr(log_of(&arena, dir), "Completed eval before the first step, correct=2 of 4"));
+    mx_arena_release(&arena);
+}
+END_TEST
+
 START_TEST(what_cannot_be_asked) {
     MxArena arena = {0};
     static const struct {
@@ -260,6 +297,7 @@ Suite *rollouts_suite(void) {
     tcase_add_loop_test(tcase, rewards_may_fail, 0, MX_COUNT(failing));
     tcase_add_test(tcase, nothing_saved_is_lost);
     tcase_add_test(tcase, keys_say_what_marks_are_worth);
+    tcase_add_test(tcase, answers_are_judged);
     tcase_add_test(tcase, what_cannot_be_asked);
     suite_add_tcase(suite, tcase);
     return suite;
