@@ -166,11 +166,6 @@ static void check_rewards(ConfigLoad *load, const MxConfig *c) {
         config_fail(load, MX_KEY_decode_sampling_temperature,
                     "use_grpo wants more than 0, found %g: log-probabilities are those of samples",
                     c->decode_sampling_temperature);
-    if (GOOD(load, MX_KEY_decode_sampling_temperature, MX_KEY_final_logits_soft_cap) &&
-        c->decode_sampling_temperature != 1 && c->final_logits_soft_cap > 0)
-        config_fail(load, MX_KEY_decode_sampling_temperature,
-                    "a temperature of %g is not available yet with final_logits_soft_cap",
-                    c->decode_sampling_temperature);
     check_reward(load, c);
 }
 

@@ -70,10 +70,13 @@ static void derive_sizes(MxConfig *c) {
     c->num_decoder_layers = times(c->base_num_decoder_layers, (int64_t)1 << q);
 }
 
-/* `rows` on each of n devices. */
-static int64_t rows_to_load(double rows, double n, double factor) {
+/* `rows` on each of n devices; below one, each loads one all the same, unless they are given as a
+ * number for all devices. */
+static int64_t rows_to_load(const MxConfig *c, double rows) {
+    double factor = c->expansion_factor_real_data, n = (double)c->num_target_devices;
     double x = factor == -1 ? 1 : factor;
-    return whole(rows < 1 ? n * x : n * rows * x);
+    bool rounds_up = rows < 1 && !(c->use_grpo && c->batch_size);
+    return whole(rounds_up ? n * x : n * rows * x);
 }
 
 /* What is compiled for a topology is planned for its devices. */
@@ -168,9 +171,9 @@ static void derive_batches(ConfigLoad *load, MxConfig *c) {
         mark(load, MX_KEY_eval_per_device_batch_size);
     }
     int64_t n_micro = c->gradient_accumulation_steps;
-    double n = (double)c->num_target_devices, expansion = c->expansion_factor_real_data;
+    double n = (double)c->num_target_devices;
     double train = c->per_device_batch_size, eval = c->eval_per_device_batch_size;
-    c->micro_batch_size_to_load = rows_to_load(train, n, expansion);
+    c->micro_batch_size_to_load = rows_to_load(c, train);
     c->micro_batch_size_to_train_on = whole(n * train);
     c->global_batch_size_to_load = times(c->micro_batch_size_to_load, n_micro);
     c->global_batch_size_to_train_on = times(c->micro_batch_size_to_train_on, n_micro);
@@ -181,7 +184,7 @@ static void derive_batches(ConfigLoad *load, MxConfig *c) {
     c->global_batch_size_to_eval_on = c->micro_batch_size_to_eval_on;
     derive_replicas(c);
     derive_micro_batches(c);
-    c->global_batch_size_to_load_eval = rows_to_load(eval, n, expansion);
+    c->global_batch_size_to_load_eval = rows_to_load(c, eval);
     c->tokens_per_step = times(c->global_batch_size_to_train_on, c->max_target_length);
 }
 

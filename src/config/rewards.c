@@ -100,9 +100,6 @@ static void check_rows(ConfigLoad *load, const MxConfig *c) {
         config_fail(load, all,
                     "is for use_grpo=true; other runs take per_device_batch_size, the rows of a "
                     "batch on each device");
-    else if (c->batch_size && c->batch_size < c->num_target_devices)
-        config_fail(load, all, "%lld prompts on %lld devices; wants one for each at least",
-                    (long long)c->batch_size, (long long)c->num_target_devices);
     else if (GOOD(load, part) && c->batch_size && c->train_micro_batch_size > 0 &&
              c->batch_size % c->train_micro_batch_size)
         config_fail(load, part, "%lld does not divide batch_size, %lld",

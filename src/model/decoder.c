@@ -297,7 +297,10 @@ MxValue mx_model_argmax(MxTrace *t, const MxModel *model, const MxValue *params,
 MxValue mx_model_logprob(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
                          MxValue targets, MxValue weights) {
     MxXentAttr attr = loss_attr(model);
-    if (model->config->use_grpo) attr.scale /= model->config->decode_sampling_temperature;
+    const double temperature =
+        model->config->use_grpo ? model->config->decode_sampling_temperature : 1;
+    attr.scale /= temperature;
+    attr.softcap /= temperature; /* cap tanh(x / cap) / T is tanh of the same, times cap / T */
     return mx_logprob(t, hidden, head(t, model, params), targets, weights, attr);
 }
 

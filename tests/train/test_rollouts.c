@@ -57,7 +57,9 @@ START_TEST(rewards_rise) {
 END_TEST
 
 /* A policy that is measured against what it was drawn with has ratios of 1: the same as if it had
- * not been recorded. */
+ * not been recorded. Caps of logits stand before the temperature. */
+static const char *const caps[] = {"", "final_logits_soft_cap=0.5 "};
+
 START_TEST(what_is_recorded_is_what_is_measured) {
     MxArena arena = {0};
     const char *more =
@@ -67,7 +69,8 @@ START_TEST(what_is_recorded_is_what_is_measured) {
     MetricsLine *lines[2];
     for (int i = 0; i < 2; i++) {
         const char *dir = process_dir(&arena, i ? "recorded" : "measured");
-        int n, code = run(&arena, dir, mx_arena_printf(&arena, "%s%s", more, i ? "true" : "false"));
+        int n, code = run(&arena, dir,
+                          mx_arena_printf(&arena, "%s%s%s", caps[_i], more, i ? "true" : "false"));
         ck_assert_msg(code == 0, "%s", log_of(&arena, dir));
         lines[i] = lines_of(&arena, dir, &n);
         ck_assert_int_eq(n, 3);
@@ -291,7 +294,7 @@ Suite *rollouts_suite(void) {
     TCase *tcase = tcase_create("rollouts");
     tcase_set_timeout(tcase, TIMEOUT_S);
     tcase_add_test(tcase, rewards_rise);
-    tcase_add_test(tcase, what_is_recorded_is_what_is_measured);
+    tcase_add_loop_test(tcase, what_is_recorded_is_what_is_measured, 0, MX_COUNT(caps));
     tcase_add_test(tcase, one_token_to_choose_from);
     tcase_add_loop_test(tcase, answers_are_what_counts, 0, MX_COUNT(programs));
     tcase_add_loop_test(tcase, rewards_may_fail, 0, MX_COUNT(failing));
