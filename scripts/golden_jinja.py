@@ -236,6 +236,29 @@ x
 {% for x in [1,2] %}{% generation %}{{ loop.index }}{{ x }}{% endgeneration %}{% endfor %}
 {% set a, (b, c) = 1, (2, 3) %}{{ a }}{{ b }}{{ c }} {% set x = 1, 2 %}{{ x }}
 {{ 123456789012345678901234567890 * 2 }} {{ 2 ** 100 }} {{ -5 // 2 }} {{ 10**18 * 10 }}
+{{ none|select|list }} {{ none|selectattr('a', 'equalto', 1)|list|length }} {{ ''|map('upper')|list }} {{ 0|reject('odd')|list }} {{ false|rejectattr('a')|list }} {{ none|map(attribute='a')|list }}
+{{ none|list }}
+{{ 1|selectattr('a')|list }}
+{{ '<b>'|safe + '<i>' + '"' }} {{ '&' + '<b>'|safe }} {{ '<b>'|safe ~ '<i>' }} {{ ('a'|e + '<')|length }} {{ '<'|e|e }} {{ '<'|e|forceescape }} {{ '<'|safe|e }} {{ '<b>'|safe + {'a': '<'}|tojson }}
+{{ '<'|safe|upper + '<' }} {{ ' <'|safe|trim + '<' }} {{ '<'|safe|title + '<' }} {{ '<'|safe|center(3) + '<' }} {{ '<'|safe|string + '<' }} {{ ('<'|safe + 'x') == '<x' }} {{ ['<'|safe, '<']|join('&') }}
+{% if false %}{{ 1|unheard }}{% endif %}fine
+{% if true %}{{ 1|unheard }}{% endif %}
+{% if false is unheard %}{% endif %}
+{% if false %}a{% elif 1|unheard %}b{% endif %}
+{{ 1|unheard if false else 2 }} {{ 3 if true else 1|unheard }} {{ 4 if true or 1 is unheard else 5 }}
+{{ 1|unheard if true else 2 }}
+{{ 1|unheard }}
+{% if false %}{% for x in [1] %}{{ x|unheard }}{% endfor %}{% endif %}
+{% if false %}{% for x in [1]|unheard %}{{ x }}{% endfor %}{% endif %}ok
+{% for x in [] %}{% if x %}{{ x|unheard }}{% endif %}{% endfor %}ok
+{% for x in [1] %}{{ x is unheard }}{% endfor %}
+{% if false %}{% set x %}{{ 1|unheard }}{% endset %}{% endif %}ok
+{% if false %}{% macro m() %}{{ 1|unheard }}{% endmacro %}{% endif %}ok
+{% if false %}{% set x = 1|unheard %}{% endif %}ok
+{% if false %}{% generation %}{{ 1|unheard }}{% endgeneration %}{% endif %}ok
+{% if false %}{% if true %}{{ 1 is not unheard }}{% else %}{{ 2|unheard }}{% endif %}{% endif %}ok
+{% if false %}{% filter unheard %}a{% endfilter %}{% endif %}ok
+{% if false %}{% set x | unheard %}a{% endset %}{% endif %}ok
 '''
 
 

@@ -118,6 +118,15 @@ ChatValue chat_call_row(ChatRun *run, const ChatRow *row, ChatCall *call) {
     return row->call(run, call);
 }
 
+const char *chat_row_kind(const ChatNode *node) {
+    return node->kind == CHAT_TEST_NODE ? "test" : "filter";
+}
+
+ChatValue chat_call_node(ChatRun *run, const ChatNode *node, ChatCall *call) {
+    if (node->row || run->failed) return chat_call_row(run, node->row, call);
+    return chat_fail(run, "No %s named '%s' found.", chat_row_kind(node), node->name);
+}
+
 ChatValue chat_call(ChatRun *run, ChatValue callee, ChatCall *call) {
     if (!chat_use(run, callee)) return callee;
     if (callee.kind == CHAT_LOOP) return chat_call_loop(run, callee.loop, call);

@@ -64,12 +64,14 @@ static void mark_blocks(MxArena *arena, MxJson *to, const MxJson *blocks, const 
     }
 }
 
-/* Members that are null are left out, and reasoning has several names. Source: transformers 5. */
+/* Members that are null are left out. Reasoning has several names; templates read the first two.
+ * Source: transformers 5.24 chat_template_utils.py, _alias_reasoning_fields. */
 static void add_message(MxArena *arena, MxJson *list, const MxJson *message, const Part *part,
                         bool is_marked) {
-    static const char *const aliases[] = {"reasoning", "thinking"};
+    enum { READ = 2 };
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
     MxJson *copy = mx_json_push_object(list);
-    const MxJson *reasoning = mx_json_get(message, "reasoning_content");
+    const MxJson *reasoning = NULL;
     const char *key;
     MxJson *value;
     for (void *at = NULL; mx_json_next(message, &at, &key, &value);) {
@@ -82,8 +84,9 @@ static void add_message(MxArena *arena, MxJson *list, const MxJson *message, con
         else
             mx_json_set(copy, key, value);
     }
-    for (int i = 0; reasoning && !is_null(reasoning) && i < MX_COUNT(aliases); i++)
-        if (!mx_json_get(copy, aliases[i])) mx_json_set(copy, aliases[i], reasoning);
+    for (int i = 0; !reasoning && i < MX_COUNT(names); i++) reasoning = mx_json_get(copy, names[i]);
+    for (int i = 0; reasoning && i < READ; i++)
+        if (!mx_json_get(copy, names[i])) mx_json_set(copy, names[i], reasoning);
 }
 
 static MxJson *variables(MxArena *arena, const MxChat *chat, const Part *part) {
@@ -170,6 +173,13 @@ static bool find_by_marks(MxArena *arena, const MxChat *chat, const Part *all, s
     return true;
 }
 
+/* A text, or blocks of which one is. */
+static bool has_text(const MxJson *content) {
+    for (size_t i = 0; content && i < mx_json_length(content); i++)
+        if (has_text(mx_json_get(mx_json_at(content, i), "text"))) return true;
+    return content && mx_json_string(content) && mx_json_string_bytes(content);
+}
+
 static bool find_said(MxArena *arena, const MxChat *chat, const Part *all, size_t i,
                       MxRendered full, MxSpan *out, MxError *err) {
     Part before = *all, with = *all;
@@ -188,8 +198,7 @@ static bool find_said(MxArena *arena, const MxChat *chat, const Part *all, size_
     bool is_front = same_front(full, around[1]) == around[1].n &&
                     same_front(around[1], around[0]) == around[0].n;
     if (is_front && i) return true;
-    const MxJson *content = mx_json_get(message, "content");
-    if (content && mx_json_string(content) && mx_json_string_bytes(content) &&
+    if (has_text(mx_json_get(message, "content")) &&
         !find_by_marks(arena, chat, all, i, full, around, out, err))
         return false;
     if (out->start < out->end && out->end <= full.n) return true;

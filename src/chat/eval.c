@@ -253,14 +253,14 @@ static ChatValue eval_filter(ChatRun *run, const ChatNode *node) {
     ChatCall call = {.self = chat_eval(run, node->a)};
     chat_pass(run, node->first, &call);
     run->line = node->line;
-    return chat_call_row(run, node->row, &call);
+    return chat_call_node(run, node, &call);
 }
 
 static ChatValue eval_test(ChatRun *run, const ChatNode *node) {
     ChatCall call = {.self = chat_eval(run, node->a)};
     chat_pass(run, node->first, &call);
     run->line = node->line;
-    bool holds = chat_truth(chat_call_row(run, node->row, &call));
+    bool holds = chat_truth(chat_call_node(run, node, &call));
     return chat_bool(holds != node->flag);
 }
 

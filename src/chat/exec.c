@@ -83,7 +83,7 @@ static ChatValue filter(ChatRun *run, const ChatNode *node, ChatValue value) {
     chat_leave(run);
     chat_pass(run, node->first, &call);
     run->line = node->line;
-    return chat_call_row(run, node->row, &call);
+    return chat_call_node(run, node, &call);
 }
 
 static Flow exec_set_block(ChatRun *run, const ChatNode *node) {

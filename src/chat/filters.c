@@ -211,6 +211,7 @@ static ChatValue do_map(ChatRun *run, ChatCall *call) {
         if (!strcmp(call->named[i].name, "attribute")) attribute = call->named[i].value;
         if (!strcmp(call->named[i].name, "default")) otherwise = call->named[i].value;
     }
+    if (!chat_truth(call->self)) return out;
     if (!call->n && !was_given(attribute)) return chat_fail(run, "map requires a filter argument");
     if (call->n) row = named_row(run, chat_filters, call->at[0], "filter");
     const ChatList *list = chat_walk(run, call->self);
@@ -225,6 +226,7 @@ static ChatValue do_map(ChatRun *run, ChatCall *call) {
 static ChatValue choose(ChatRun *run, ChatCall *call, bool by_attribute, bool wanted) {
     int64_t at = by_attribute;
     ChatValue out = generator(run);
+    if (!chat_truth(call->self)) return out;
     if (call->n < at) return chat_fail(run, "Missing parameter for attribute name");
     const ChatRow *row = call->n > at ? named_row(run, chat_tests, call->at[at], "test") : NULL;
     const ChatList *list = chat_walk(run, call->self);

@@ -1,19 +1,25 @@
 /* filters_text.c — filters of strings. Source: jinja2 3.1, filters.py. */
 #include "internal.h"
 
+/* A text that is as safe as what it was made of. */
+static ChatValue as_before(const ChatCall *call, ChatValue text) {
+    text.is_safe = call->self.is_safe;
+    return text;
+}
+
 static ChatValue do_upper(ChatRun *run, ChatCall *call) {
-    return chat_in_case(run, chat_string(run, call->self), CHAT_UPPER);
+    return as_before(call, chat_in_case(run, chat_string(run, call->self), CHAT_UPPER));
 }
 static ChatValue do_lower(ChatRun *run, ChatCall *call) {
-    return chat_in_case(run, chat_string(run, call->self), CHAT_LOWER);
+    return as_before(call, chat_in_case(run, chat_string(run, call->self), CHAT_LOWER));
 }
 static ChatValue do_capitalize(ChatRun *run, ChatCall *call) {
-    return chat_in_case(run, chat_string(run, call->self), CHAT_CAPITALIZE);
+    return as_before(call, chat_in_case(run, chat_string(run, call->self), CHAT_CAPITALIZE));
 }
 
 static ChatValue do_string(ChatRun *run, ChatCall *call) {
     ChatText text = chat_string(run, call->self);
-    return chat_text(text.data, text.n);
+    return as_before(call, chat_text(text.data, text.n));
 }
 
 /* Words begin behind spaces, dashes and brackets. */
@@ -35,7 +41,7 @@ static ChatValue do_trim(ChatRun *run, ChatCall *call) {
                        ? (ChatText){0}
                        : chat_argument_text(run, call->arg[0], (ChatText){0});
     ChatText text = chat_strip(chat_string(run, call->self), set, true, true);
-    return chat_text(text.data, text.n);
+    return as_before(call, chat_text(text.data, text.n));
 }
 
 static ChatValue do_replace(ChatRun *run, ChatCall *call) {
@@ -46,8 +52,9 @@ static ChatValue do_replace(ChatRun *run, ChatCall *call) {
 
 static ChatValue do_center(ChatRun *run, ChatCall *call) {
     enum { USUAL = 80 };
-    return chat_centered(run, chat_string(run, call->self),
-                         chat_argument_index(run, call->arg[0], USUAL), CHAT_TEXT_OF(" "));
+    int64_t width = chat_argument_index(run, call->arg[0], USUAL);
+    ChatText text = chat_string(run, call->self);
+    return as_before(call, chat_centered(run, text, width, CHAT_TEXT_OF(" ")));
 }
 
 static ChatValue do_indent(ChatRun *run, ChatCall *call) {
@@ -71,20 +78,37 @@ static ChatValue do_indent(ChatRun *run, ChatCall *call) {
     return chat_built(&out);
 }
 
-static ChatValue do_escape(ChatRun *run, ChatCall *call) {
+void chat_add_escaped(ChatRun *run, MxText *out, ChatText text) {
     static const struct {
         char c;
         const char *text;
     } marks[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&#34;"}, {'\'', "&#39;"}};
-    ChatText text = chat_string(run, call->self);
-    MxText out = chat_builder(run);
     for (size_t at = 0; at < text.n && !run->failed; at++) {
         const char *escape = NULL;
         for (int i = 0; i < MX_COUNT(marks); i++)
             if (marks[i].c == text.data[at]) escape = marks[i].text;
-        chat_add(run, &out, escape ? escape : text.data + at, escape ? strlen(escape) : 1);
+        chat_add(run, out, escape ? escape : text.data + at, escape ? strlen(escape) : 1);
     }
-    return chat_built(&out);
+}
+
+static ChatValue as_safe(ChatValue text) {
+    text.is_safe = true;
+    return text;
+}
+
+static ChatValue do_safe(ChatRun *run, ChatCall *call) {
+    return as_safe(do_string(run, call));
+}
+
+static ChatValue do_force_escape(ChatRun *run, ChatCall *call) {
+    MxText out = chat_builder(run);
+    chat_add_escaped(run, &out, chat_string(run, call->self));
+    return as_safe(chat_built(&out));
+}
+
+static ChatValue do_escape(ChatRun *run, ChatCall *call) {
+    bool is_safe = call->self.kind == CHAT_TEXT && call->self.is_safe;
+    return is_safe ? call->self : do_force_escape(run, call);
 }
 
 static ChatValue do_striptags(ChatRun *run, ChatCall *call) {
@@ -229,12 +253,12 @@ static const ChatRow filters[] = {
     {"center", "width", 0, do_center},
     {"e", "", 0, do_escape},
     {"escape", "", 0, do_escape},
-    {"forceescape", "", 0, do_escape},
+    {"forceescape", "", 0, do_force_escape},
     {"format", NULL, 0, do_format},
     {"indent", "width first blank", 0, do_indent},
     {"lower", "", 0, do_lower},
     {"replace", "old new count", 2, do_replace},
-    {"safe", "", 0, do_string},
+    {"safe", "", 0, do_safe},
     {"string", "", 0, do_string},
     {"striptags", "", 0, do_striptags},
     {"title", "", 0, do_title},

@@ -41,6 +41,7 @@ typedef struct ChatLoop ChatLoop;
 
 typedef struct ChatValue {
     ChatKind kind;
+    bool is_safe; /* of a text: what is put beside it with + is escaped for HTML */
     union {
         const char *why; /* CHAT_UNDEFINED: what whoever uses it is told */
         bool truth;
@@ -197,7 +198,7 @@ struct ChatNode {
     bool flag;     /* a recursive loop; a negated test */
     unsigned asks; /* of a macro */
     const char *name;
-    const ChatRow *row; /* a filter or a test */
+    const ChatRow *row; /* a filter or a test; NULL = none has this name */
     ChatValue value;
     ChatNode *a, *b, *c;
     ChatNode *first, *second; /* lists of children */
@@ -254,6 +255,8 @@ void *chat_grow(ChatRun *run, void *items, int64_t n, int64_t *cap, size_t item_
 /* chat_add — n bytes more, unless there are too many. */
 void chat_add(ChatRun *run, MxText *out, const char *bytes, size_t n);
 MxText chat_builder(ChatRun *run);
+/* chat_add_escaped — adds a text with what HTML writes otherwise. */
+void chat_add_escaped(ChatRun *run, MxText *out, ChatText text);
 
 /* ---- values (value.c) */
 
@@ -326,9 +329,12 @@ ChatValue chat_attribute(ChatRun *run, ChatValue of, const char *name);
 ChatValue chat_item(ChatRun *run, ChatValue of, ChatValue key);
 ChatValue chat_slice(ChatRun *run, ChatValue of, const ChatValue bound[3]);
 ChatValue chat_function(ChatRun *run, const ChatRow *row, ChatValue self);
-/* chat_call — calls what can be called; chat_call_row — a row, with its arguments in place. */
+/* chat_call — calls what can be called; chat_call_row — a row, with its arguments in place;
+ * chat_call_node — that of a filter or a test. chat_row_kind — which of the two it is. */
 ChatValue chat_call(ChatRun *run, ChatValue callee, ChatCall *call);
 ChatValue chat_call_row(ChatRun *run, const ChatRow *row, ChatCall *call);
+ChatValue chat_call_node(ChatRun *run, const ChatNode *node, ChatCall *call);
+const char *chat_row_kind(const ChatNode *node);
 ChatValue chat_call_macro(ChatRun *run, const ChatFunction *macro, const ChatCall *call);
 /* chat_call_loop — a recursive loop over other items. */
 ChatValue chat_call_loop(ChatRun *run, const ChatLoop *loop, const ChatCall *call);

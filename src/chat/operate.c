@@ -88,9 +88,16 @@ static ChatValue join(ChatRun *run, ChatValue a, ChatValue b) {
         if (b.kind != CHAT_TEXT)
             return chat_fail(run, "can only concatenate str (not \"%s\") to str", chat_type(b));
         MxText out = chat_builder(run);
-        chat_add(run, &out, a.text.data, a.text.n);
-        chat_add(run, &out, b.text.data, b.text.n);
-        return chat_built(&out);
+        const ChatValue side[] = {a, b};
+        const bool is_safe = a.is_safe || b.is_safe;
+        for (int i = 0; i < MX_COUNT(side); i++)
+            if (is_safe && !side[i].is_safe)
+                chat_add_escaped(run, &out, side[i].text);
+            else
+                chat_add(run, &out, side[i].text.data, side[i].text.n);
+        ChatValue both = chat_built(&out);
+        both.is_safe = is_safe;
+        return both;
     }
     if (b.kind != CHAT_LIST || b.list->form != a.list->form)
         return chat_fail(run, "can only concatenate %s (not \"%s\") to %s", chat_type(a),

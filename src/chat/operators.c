@@ -98,6 +98,7 @@ static ChatNode *parse_or(ChatParser *parser) {
 
 ChatNode *chat_parse_expression(ChatParser *parser, bool with_choice) {
     if (!chat_parse_enter(parser)) return chat_parse_primary(parser);
+    const ChatNode *unknown = parser->unknown; /* what a choice leaves aside may be unknown */
     ChatNode *node = parse_or(parser);
     while (with_choice && chat_skip(parser, "if")) {
         ChatNode *choice = chat_node(parser, CHAT_CHOICE_NODE, node->line);
@@ -105,6 +106,7 @@ ChatNode *chat_parse_expression(ChatParser *parser, bool with_choice) {
         choice->b = parse_or(parser);
         if (chat_skip(parser, "else")) choice->c = chat_parse_expression(parser, true);
         node = choice;
+        parser->unknown = unknown;
     }
     parser->depth--;
     return node;

@@ -290,7 +290,7 @@ static ChatNode *parse_attribute(ChatParser *parser, ChatNode *of) {
     return node;
 }
 
-static ChatNode *parse_call(ChatParser *parser, ChatNode *of) {
+ChatNode *chat_parse_call(ChatParser *parser, ChatNode *of) {
     ChatNode *node = chat_node_of(parser, CHAT_CALL_NODE, of, NULL);
     node->line = chat_now(parser)->line;
     node->first = chat_parse_arguments(parser);
@@ -305,73 +305,10 @@ ChatNode *chat_parse_postfix(ChatParser *parser, ChatNode *of) {
             of = parse_subscribed(parser, of);
             chat_expect(parser, "]");
         } else if (chat_at(parser, "(")) {
-            of = parse_call(parser, of);
+            of = chat_parse_call(parser, of);
         } else {
             break;
         }
-    }
-    return of;
-}
-
-/* ---- filters and tests */
-
-static const ChatRow *take_row(ChatParser *parser, ChatTable table, const char *kind) {
-    int line = chat_now(parser)->line;
-    const char *name = chat_take_name(parser);
-    while (chat_skip(parser, "."))
-        name = mx_arena_printf(parser->arena, "%s.%s", name, chat_take_name(parser));
-    const ChatRow *row = chat_row(table, name);
-    if (!row && !parser->failed) chat_parse_fail(parser, line, "No %s named '%s'.", kind, name);
-    return row;
-}
-
-static ChatNode *parse_filter(ChatParser *parser, ChatNode *of) {
-    ChatNode *node = chat_node(parser, CHAT_FILTER_NODE, chat_now(parser)->line);
-    node->a = of;
-    node->row = take_row(parser, chat_filters, "filter");
-    if (chat_at(parser, "(")) node->first = chat_parse_arguments(parser);
-    return node;
-}
-
-/* Whether a test's argument follows, without parentheses. */
-static bool argument_follows(ChatParser *parser) {
-    ChatTokenKind kind = chat_now(parser)->kind;
-    if (chat_at(parser, "else") || chat_at(parser, "or") || chat_at(parser, "and")) return false;
-    return (kind >= CHAT_NAME_TOKEN && kind <= CHAT_REAL_TOKEN) || chat_at(parser, "[") ||
-           chat_at(parser, "{");
-}
-
-static ChatNode *parse_test(ChatParser *parser, ChatNode *of) {
-    ChatNode *node = chat_node_of(parser, CHAT_TEST_NODE, of, NULL);
-    node->line = chat_now(parser)->line;
-    node->flag = chat_skip(parser, "not");
-    node->row = take_row(parser, chat_tests, "test");
-    if (chat_at(parser, "(")) {
-        node->first = chat_parse_arguments(parser);
-    } else if (argument_follows(parser)) {
-        if (chat_at(parser, "is"))
-            return chat_parse_fail(parser, node->line, "You cannot chain multiple tests with is");
-        node->first = chat_node(parser, CHAT_CONST_NODE, node->line);
-        node->first->a = chat_parse_postfix(parser, chat_parse_primary(parser));
-    }
-    return node;
-}
-
-ChatNode *chat_parse_filters(ChatParser *parser, ChatNode *of, bool begins) {
-    if (begins) {
-        of = parse_filter(parser, of);
-        while (chat_skip(parser, "|")) of = parse_filter(parser, of);
-        return of;
-    }
-    while (!parser->failed) {
-        if (chat_skip(parser, "|"))
-            of = parse_filter(parser, of);
-        else if (chat_skip(parser, "is"))
-            of = parse_test(parser, of);
-        else if (chat_at(parser, "("))
-            of = parse_call(parser, of);
-        else
-            break;
     }
     return of;
 }

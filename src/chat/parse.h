@@ -36,6 +36,9 @@ typedef struct ChatParser {
     unsigned asks;           /* of the macro that is parsed */
     const char *const *ends; /* of what must be closed next: words, and by what it was opened */
     const char *opened;
+    bool is_conditional; /* it is in an {% if %} itself, not in a body within */
+    const ChatNode
+        *unknown; /* the first filter or test of the statement that has no row, or NULL */
 } ChatParser;
 
 /* chat_lex — the tokens of a template. */
@@ -67,6 +70,10 @@ ChatNode *chat_parse_tuple(ChatParser *parser, bool simple, bool with_choice, co
 ChatNode *chat_parse_primary(ChatParser *parser);
 /* chat_parse_filters — what follows behind "|"; without `of` at least one, of what comes later. */
 ChatNode *chat_parse_filters(ChatParser *parser, ChatNode *of, bool begins);
+/* chat_parse_known — behind what may hold filters and tests: fails if one of them is unknown,
+ * unless it may be. */
+void chat_parse_known(ChatParser *parser, bool may_be_unknown);
+ChatNode *chat_parse_call(ChatParser *parser, ChatNode *of);
 ChatNode *chat_parse_postfix(ChatParser *parser, ChatNode *of);
 ChatNode *chat_parse_arguments(ChatParser *parser);
 

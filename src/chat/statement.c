@@ -62,11 +62,15 @@ static const char *wanted(ChatParser *parser) {
 /* Statements until one of these words, at which it stops. ends NULL = the end of the template. */
 static ChatNode *parse_until(ChatParser *parser, const char *const *ends, const char *what) {
     ChatNode *first = NULL, **last = &first;
+    const bool was_conditional = parser->is_conditional;
+    const ChatNode *unknown = parser->unknown; /* before the body */
     const char *const *ends_around = parser->ends;
     const char *opened_around = parser->opened;
     if (!chat_parse_enter(parser)) return NULL;
     parser->ends = ends;
     parser->opened = what;
+    parser->unknown = NULL;
+    parser->is_conditional = what && !strcmp(what, "if");
     while (!parser->failed && chat_now(parser)->kind != CHAT_END_TOKEN) {
         ChatToken *token = chat_take(parser);
         ChatNode *node;
@@ -82,9 +86,12 @@ static ChatNode *parse_until(ChatParser *parser, const char *const *ends, const 
             node = parse_statement(parser);
             chat_expect_kind(parser, CHAT_BLOCK_END, "end of statement block");
         }
+        chat_parse_known(parser, parser->is_conditional);
         *last = node;
         last = &node->next;
     }
+    parser->is_conditional = was_conditional;
+    parser->unknown = unknown;
     parser->depth--;
     if (ends && !parser->failed && chat_now(parser)->kind == CHAT_END_TOKEN)
         chat_parse_fail(parser, chat_now(parser)->line, "Unexpected end of template.%s",
@@ -108,15 +115,24 @@ static ChatNode *parse_whole(ChatParser *parser, const char *end, const char *wh
     return body;
 }
 
+/* Filters of a body, which are a part of it. */
+static ChatNode *parse_block_filters(ChatParser *parser) {
+    ChatNode *node = chat_parse_filters(parser, NULL, true);
+    chat_parse_known(parser, false);
+    return node;
+}
+
 /* ---- tags; the word itself is taken */
 
 static void parse_if(ChatParser *parser, ChatNode *node) {
     static const char *const ends[] = {"elif", "else", "endif", NULL};
     node->a = chat_parse_tuple(parser, false, false, NULL, false);
+    chat_parse_known(parser, true);
     node->first = parse_inner(parser, ends, "if");
     while (!parser->failed && chat_at(parser, "elif")) {
         ChatNode *other = chat_node(parser, CHAT_IF_NODE, chat_take(parser)->line);
         other->a = chat_parse_tuple(parser, false, false, NULL, false);
+        chat_parse_known(parser, true);
         other->first = parse_inner(parser, ends, "if");
         node->second = other;
         node = other;
@@ -150,7 +166,7 @@ static void parse_set(ChatParser *parser, ChatNode *node) {
         return;
     }
     node->kind = CHAT_SET_BLOCK_NODE;
-    if (chat_skip(parser, "|")) node->b = chat_parse_filters(parser, NULL, true);
+    if (chat_skip(parser, "|")) node->b = parse_block_filters(parser);
     node->first = parse_whole(parser, "endset", "set");
 }
 
@@ -202,7 +218,7 @@ static void parse_call(ChatParser *parser, ChatNode *node) {
 }
 
 static void parse_filter(ChatParser *parser, ChatNode *node) {
-    node->a = chat_parse_filters(parser, NULL, true);
+    node->a = parse_block_filters(parser);
     node->first = parse_own_body(parser, "endfilter", "filter");
 }
 

@@ -94,6 +94,12 @@ START_TEST(conversations_are_transformers) {
 }
 END_TEST
 
+/* Names of reasoning, and contents of several blocks. */
+START_TEST(messages_are_transformers) {
+    chat_lines_of(goldens_need(&arena, "hf/chat/more_cases.jsonl"), check_case);
+}
+END_TEST
+
 /* ---- what the assistant says, found without marks */
 
 static const char multi[] =
@@ -138,6 +144,27 @@ static MxConversation encoded(const char *template, const char *folder, const ch
     ck_assert_msg(ok, "%s", ok ? "" : err.text.data);
     return made;
 }
+
+/* A template that tells the assistant's last words otherwise: blocks of text are found by marks in
+ * them. */
+START_TEST(blocks_are_found) {
+    static const char template[] =
+        "{% for m in messages %}{% if loop.last and m.role == 'assistant' %}({% endif %}"
+        "{% for b in m.content %}{{ b.text }}{% endfor %};{% endfor %}";
+    const char *path = mx_arena_printf(&arena, "/tmp/mx_chat_%d.jinja", (int)getpid());
+    ck_assert(mx_file_write(path, template, sizeof template - 1, &err));
+    MxConversation made = encoded(
+        path, "qwen",
+        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"text\": \"Hi\"}]}, {\"role\": "
+        "\"assistant\", \"content\": [{\"text\": \"Two, \"}, {\"text\": \"three\"}]}, "
+        "{\"role\": \"user\", \"content\": [{\"text\": \"!\"}]}]}");
+    unlink(path);
+    ck_assert_str_eq(made.rendered.text, "Hi;Two, three;!;");
+    ck_assert_int_eq(made.rendered.n_spans, 1);
+    ck_assert_uint_eq(made.rendered.spans[0].start, strlen("Hi;"));
+    ck_assert_uint_eq(made.rendered.spans[0].end, strlen("Hi;Two, three;"));
+}
+END_TEST
 
 /* The text of what is masked, with "|" between stretches. */
 static const char *said(const MxConversation *made, const char *folder) {
@@ -256,6 +283,8 @@ Suite *chat_cases_suite(void) {
     tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, NULL, chat_tear_down);
     tcase_add_test(tcase, conversations_are_transformers);
+    tcase_add_test(tcase, messages_are_transformers);
+    tcase_add_test(tcase, blocks_are_found);
     tcase_add_loop_test(tcase, said_is_found, 0, MX_COUNT(finds));
     tcase_add_loop_test(tcase, builtin_is_found_by_name, 0, 4);
     tcase_add_loop_test(tcase, template_is_found_in_a_folder, 0, MX_COUNT(folders));
