@@ -11,7 +11,7 @@
  * the indexer and J their width. */
 #include <mx/model.h>
 
-#include "internal.h"
+#include "streams.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* cost.c — the cost of a model, added up from the rows of its blocks. */
 #include <mx/model.h>
 
-#include "internal.h"
+#include "streams.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
  * Shape letters: B batch, T time, D model width, V vocab. */
 #include <mx/model.h>
 
-#include "internal.h"
+#include "streams.h"
 
 #include <math.h>
 

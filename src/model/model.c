@@ -1,7 +1,7 @@
 /* model.c — from a config to a model, and queries about models. */
 #include <mx/model.h>
 
-#include "internal.h"
+#include "streams.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
  * normal elsewhere. Source: MaxText layers/attentions.py, linears.py, embeddings.py @e591f30c. */
 #include <mx/model.h>
 
-#include "internal.h"
+#include "streams.h"
 
 #include <math.h>
 

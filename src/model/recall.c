@@ -6,7 +6,7 @@
  * of each length, E width of a row of a table, M = (N - 1) H E, W taps of the convolution. */
 #include <mx/model.h>
 
-#include "internal.h"
+#include "streams.h"
 
 #include <math.h>
 

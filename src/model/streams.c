@@ -7,7 +7,7 @@
  * computed: S S, or the number of permutations of rows. */
 #include <mx/model.h>
 
-#include "internal.h"
+#include "streams.h"
 
 /* How a map is made: scale (x · alpha) + beta. */
 typedef struct Map {
