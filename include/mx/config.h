@@ -204,12 +204,18 @@ static inline bool mx_config_has_capacity(const MxConfig *config) {
 }
 /* mx_config_path — the path that MaxText has: of the stacked array where layers are scanned. */
 const char *mx_config_path(const MxConfig *config, const MxLeaf *leaf);
+/* mx_config_find — the leaf that has this path; of a stack the one at the place of `like`. NULL =
+ * none. */
+const MxLeaf *mx_config_find(const MxConfig *config, const MxTree *tree, const char *path,
+                             const MxLeaf *like);
 /* mx_config_match — whether one of a key's patterns is found in the parameter's path as MaxText's
  * masks see it. Errors: a pattern takes too long. */
 bool mx_config_match(const MxConfig *config, MxKey key, const MxStrs *patterns, const MxLeaf *leaf,
                      bool *matches, MxError *err);
 /* mx_config_distils — whether a teacher, or its logits, teach the model. */
 bool mx_config_distils(const MxConfig *config);
+/* mx_config_ties — whether some parameters of a student are others. */
+bool mx_config_ties(const MxConfig *config);
 /* mx_config_writes — whether the policy generates the responses that it is trained on. */
 bool mx_config_writes(const MxConfig *config);
 /* mx_config_judges — whether evaluations judge its answers (num_test_batches), and have no loss. */

@@ -40,6 +40,10 @@ bool mx_model_trains_indexer(const MxConfig *config);
 
 /* mx_model_params — the parameters: paths, shapes, logical axes and initialisers are MaxText's. */
 const MxTree *mx_model_params(const MxModel *model);
+/* mx_model_aliases — the parameters that are not in the tree because others took their place
+ * (distill_student_weights_share_map), as they would be without that; `of`: the index of that other
+ * one, for each. */
+const MxTree *mx_model_aliases(const MxModel *model, const int **of);
 /* mx_model_layer — the layer that a parameter belongs to; -1 = none. */
 int mx_model_layer(const MxModel *model, const MxLeaf *leaf);
 /* mx_model_trains — the kind of parameters that training changes; all others are frozen. */

@@ -19,6 +19,8 @@ typedef enum MxKind {
     MX_KIND_OPTIMIZER,  /* moments: one leaf for each trained parameter */
     MX_KIND_COUNTER,    /* step and update counts */
     MX_KIND_FROZEN,     /* parameters that this run does not train: an image encoder */
+    MX_KIND_ALIAS, /* a second path of another leaf's array. Files have it under both; of weights
+                      that a run starts from, only the other one is read */
 } MxKind;
 
 /* How a parameter is initialised. Truncation is at two standard deviations, with the deviation

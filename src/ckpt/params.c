@@ -18,16 +18,28 @@ static bool holds_adapters(const CkptFile *file) {
     return false;
 }
 
-/* The same leaves; those that are adapters (or those that are none) without values. A head that
- * adapters train is looked for either way. */
-static MxTree *hide(MxArena *arena, const MxTree *from, bool adapters) {
+typedef bool IsHidden(const MxLeaf *leaf);
+
+/* A head that adapters train is looked for either way. */
+static bool is_adapter(const MxLeaf *leaf) {
+    return leaf->kind == MX_KIND_LORA_PARAM && !leaf->instead_of;
+}
+
+static bool is_no_adapter(const MxLeaf *leaf) {
+    return leaf->kind != MX_KIND_LORA_PARAM;
+}
+
+static bool is_alias(const MxLeaf *leaf) {
+    return leaf->kind == MX_KIND_ALIAS;
+}
+
+/* The same leaves; some of them without values. */
+static MxTree *hide(MxArena *arena, const MxTree *from, IsHidden *is_hidden) {
     MxTree *tree = mx_new(arena, MxTree);
     mx_tree_init(tree, arena);
     for (int i = 0; i < from->n; i++) {
         MxLeaf leaf = from->leaves[i];
-        bool is_adapter = leaf.kind == MX_KIND_LORA_PARAM;
-        if (is_adapter == adapters && !(is_adapter && leaf.instead_of))
-            leaf = mx_leaf_abstract(leaf);
+        if (is_hidden(&leaf)) leaf = mx_leaf_abstract(leaf);
         mx_tree_add(tree, leaf);
     }
     return tree;
@@ -46,7 +58,8 @@ bool mx_ckpt_load_params(const char *ref, const MxTeam *team, int scan_axis, MxT
     MxArena arena = {.name = "ckpt load"};
     CkptFile source;
     bool ok = open_source(&arena, ref, team, &source, err);
-    if (ok && !holds_adapters(&source)) state = hide(&arena, state, true);
+    state = hide(&arena, state, is_alias);
+    if (ok && !holds_adapters(&source)) state = hide(&arena, state, is_adapter);
     ok = ok && ckpt_read_tree(&source, section, scan_axis, state, err);
     mx_arena_release(&arena);
     return ok;
@@ -57,7 +70,7 @@ bool mx_ckpt_load_adapters(const char *ref, const MxTeam *team, int scan_axis, M
     MxArena arena = {.name = "ckpt load"};
     CkptFile source;
     bool ok = open_source(&arena, ref, team, &source, err) &&
-              ckpt_read_tree(&source, section, scan_axis, hide(&arena, state, false), err);
+              ckpt_read_tree(&source, section, scan_axis, hide(&arena, state, is_no_adapter), err);
     mx_arena_release(&arena);
     return ok;
 }
@@ -99,5 +112,6 @@ bool mx_hf_load(MxArena *arena, const MxCkptRef *from, MxTree *state, MxHfModel 
         return mx_fail(err, MX_EXIT_BAD_INPUT,
                        (MxWhere){.file = mx_hf_config_path(arena, from->path)},
                        "not available in mxtrain: %s", theirs->lacks);
-    return ckpt_read_tree(&source, section, 0, hide(arena, state, true), err);
+    state = hide(arena, hide(arena, state, is_alias), is_adapter);
+    return ckpt_read_tree(&source, section, 0, state, err);
 }

@@ -5,6 +5,18 @@ const char *mx_config_path(const MxConfig *config, const MxLeaf *leaf) {
     return config->scan_layers && leaf->stack.path ? leaf->stack.path : leaf->path;
 }
 
+const MxLeaf *mx_config_find(const MxConfig *config, const MxTree *tree, const char *path,
+                             const MxLeaf *like) {
+    for (int i = 0; i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
+        bool is_stacked = config->scan_layers && leaf->stack.path;
+        if (!strcmp(mx_config_path(config, leaf), path) &&
+            (!is_stacked || leaf->stack.index == like->stack.index))
+            return leaf;
+    }
+    return NULL;
+}
+
 bool mx_config_match(const MxConfig *config, MxKey key, const MxStrs *patterns, const MxLeaf *leaf,
                      bool *matches, MxError *err) {
     MxArena arena = {.name = "mask"};

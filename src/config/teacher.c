@@ -12,6 +12,11 @@ bool mx_config_distils(const MxConfig *c) {
     return !c->is_teacher && (config_has_teacher(c) || c->offline_data_dir);
 }
 
+bool mx_config_ties(const MxConfig *c) {
+    const MxYaml *map = c->distill_student_weights_share_map;
+    return mx_config_distils(c) && map && map->n;
+}
+
 /* ---- one config */
 
 /* A value that changes over the steps. */
@@ -46,24 +51,29 @@ static void check_with_others(ConfigLoad *load, const MxConfig *c) {
                     (long long)c->mtp_num_layers);
 }
 
-static void check_copies(ConfigLoad *load, const MxConfig *c) {
-    const MxYaml *map = c->distill_weights_copy_map;
+/* A map of patterns to paths of the student. */
+static void check_map(ConfigLoad *load, const MxConfig *c, MxKey key, const MxYaml *map) {
     if (config_node_is_null(map)) return;
     if (map->kind != MX_YAML_MAP) {
-        config_fail(load, MX_KEY_distill_weights_copy_map,
-                    "wants a path below each pattern, found %s", config_quote(load->arena, map));
+        config_fail(load, key, "wants a path below each pattern, found %s",
+                    config_quote(load->arena, map));
         return;
     }
     if (map->n && c->offline_data_dir)
-        config_fail(load, MX_KEY_distill_weights_copy_map,
-                    "with offline_data_dir there is no teacher to take weights from");
+        config_fail(load, key, "with offline_data_dir there is no teacher to begin with");
     for (int i = 0; i < map->n; i++) {
-        config_check_regex(load, MX_KEY_distill_weights_copy_map, map->pair[i].key);
+        config_check_regex(load, key, map->pair[i].key);
         if (map->pair[i].value->kind != MX_YAML_STRING)
-            config_report(load, map->pair[i].where,
-                          "distill_weights_copy_map: wants a path of the student, found %s",
-                          config_quote(load->arena, map->pair[i].value));
+            config_report(load, map->pair[i].where, "%s: wants a path of the student, found %s",
+                          mx_key_name(key), config_quote(load->arena, map->pair[i].value));
     }
+}
+
+static void check_ties(ConfigLoad *load, const MxConfig *c) {
+    const MxKey key = MX_KEY_distill_student_weights_share_map;
+    check_map(load, c, key, c->distill_student_weights_share_map);
+    if (mx_config_ties(c) && c->enable_lora)
+        config_fail(load, key, "not available yet with adapters (lora.enable_lora=true)");
 }
 
 void config_check_distillation(ConfigLoad *load, const MxConfig *c) {
@@ -88,7 +98,8 @@ void config_check_distillation(ConfigLoad *load, const MxConfig *c) {
         config_fail(load, MX_KEY_distill_beta_end,
                     "%g, but distill_beta is 0, so nothing is measured; start from a small value",
                     c->distill_beta_end);
-    check_copies(load, c);
+    check_map(load, c, MX_KEY_distill_weights_copy_map, c->distill_weights_copy_map);
+    check_ties(load, c);
     if (c->student_params_to_update.n && c->enable_lora)
         config_fail(load, MX_KEY_student_params_to_update,
                     "with adapters (lora.enable_lora=true) these are what is trained; "

@@ -100,6 +100,7 @@ typedef struct Ahead {
 } Ahead;
 
 typedef struct Eye Eye;
+typedef struct Ties Ties; /* parameters that are others */
 
 /* How operands of products with kernels of layers are rounded: x, kernel, and cotangents. */
 typedef struct Rounding {
@@ -132,6 +133,9 @@ struct MxModel {
     const void *eye_params; /* … its indices into the parameter tree */
     MxLora lora;
     Adapter *adapters; /* [parameter] NULL = none is applied */
+    const Ties *ties;  /* NULL = every parameter is an array of its own */
+    MxTree aliases;    /* the places that others have taken, and … */
+    int *alias_of;     /* [aliases.n] … these parameters */
 };
 
 /* ---- blocks */
@@ -148,6 +152,7 @@ typedef struct Place {
     const MxLayerPlace *place; /* in its stack, below "decoder/"; NULL = leaves stay alone */
     MxNormKind norm;
     bool norms_are_whole; /* as of MxFamily */
+    const Ties *ties;     /* of the model's, NULL = none */
 } Place;
 
 /* What every layer of a forward pass needs. */
@@ -225,8 +230,12 @@ int model_add_bare(const Place *place, const char *name, MxShape shape, MxInit i
 Norm model_add_norm(const Place *place, const char *name, int64_t width);
 /* model_fan_in — variance 1/n. */
 MxInit model_fan_in(MxInitKind kind, int64_t n);
-/* model_add_params — fills the tree and the indices. */
+/* model_add_params — fills the tree and the indices. model_tie_params — does so again where some
+ * parameters are others. Errors: they cannot be. model_add_tied — model_add then: the parameter in
+ * the place of the one with this path. */
 void model_add_params(MxArena *arena, MxModel *model);
+bool model_tie_params(MxArena *arena, MxModel *model, MxError *err);
+int model_add_tied(MxTree *tree, const Ties *ties, const char *path);
 /* model_add_adapters — adds the adapters that lora.* ask for behind all other parameters. Errors:
  * the module path matches nothing. */
 bool model_add_adapters(MxArena *arena, MxModel *model, MxError *err);

@@ -90,7 +90,7 @@ bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError
     if (!model_plan_recall(arena, model, err)) return false;
     model->waves = model_waves(arena, config);
     model_add_params(arena, model);
-    if (!freeze(model, err)) return false;
+    if (!model_tie_params(arena, model, err) || !freeze(model, err)) return false;
     if (config->enable_lora && !model_add_adapters(arena, model, err)) return false;
     *out = model;
     return true;

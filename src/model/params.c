@@ -24,7 +24,7 @@ int model_add(const Place *p, const char *name, MxShape shape, int n_contract,
     if (p->place)
         leaf.stack = mx_stack_of(p->arena, "decoder/", p->place->how.outer, p->place->how,
                                  p->place->layer, p->place->n, tail);
-    return mx_tree_add(p->tree, leaf);
+    return p->ties ? model_add_tied(p->tree, p->ties, leaf.path) : mx_tree_add(p->tree, leaf);
 }
 
 int model_add_bare(const Place *p, const char *name, MxShape shape, MxInit init) {
@@ -140,6 +140,7 @@ static void add_layers(MxArena *arena, MxModel *model, const MxLayers *layers) {
     Place p = {.arena = arena, .tree = &model->params, .dtype = weight_dtype(model), .block = ""};
     p.norm = model->family->norm;
     p.norms_are_whole = model->family->norms_are_whole;
+    p.ties = model->ties;
     for (int i = 0; i < model->n_layers; i++) {
         MxLayerPlace place = mx_layer_place(layers, i);
         p.place = model->family->never_stacks || place.is_alone ? NULL : &place;
@@ -178,6 +179,7 @@ void model_add_params(MxArena *arena, MxModel *model) {
     root.dir = root.block = "";
     root.norm = model->family->norm;
     root.norms_are_whole = model->family->norms_are_whole;
+    root.ties = model->ties;
     model->embedding =
         model_add(&root, "token_embedder/embedding", MX_SHAPE(V, D), 0,
                   AXES("vocab", "embed_vocab"), (MxInit){.kind = MX_INIT_NORMAL, .std = 1});

@@ -15,18 +15,6 @@ static const char *path_of(const Weights *w, const MxLeaf *leaf) {
     return mx_text_has_prefix(path, model) ? path + strlen(model) : NULL;
 }
 
-/* Of the layer with the same place in its stack, if they are stacked. */
-static const MxLeaf *find(const Weights *to, const char *path, const MxLeaf *like) {
-    for (int i = 0; i < to->tree->n; i++) {
-        const MxLeaf *leaf = &to->tree->leaves[i];
-        const char *own = path_of(to, leaf);
-        bool is_stacked = own && to->config->scan_layers && leaf->stack.path;
-        if (own && !strcmp(own, path) && (!is_stacked || leaf->stack.index == like->stack.index))
-            return leaf;
-    }
-    return NULL;
-}
-
 static int64_t count_layers(const Weights *w, const MxLeaf *leaf) {
     return w->config->scan_layers && leaf->stack.path ? leaf->stack.count : 0;
 }
@@ -52,7 +40,8 @@ static const char *describe(MxArena *arena, const Weights *w, const MxLeaf *leaf
 
 static bool copy(MxArena *arena, const Weights *from, const Weights *to, const MxLeaf *leaf,
                  const char *path, MxError *err) {
-    const MxLeaf *own = find(to, path, leaf);
+    const MxLeaf *own =
+        mx_config_find(to->config, to->tree, mx_path_join(arena, "model", path), leaf);
     if (!own)
         return mx_config_fail(err, to->config, MX_KEY_distill_weights_copy_map,
                               "the student has no %s to take the teacher's %s", path,

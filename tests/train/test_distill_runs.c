@@ -88,24 +88,29 @@ START_TEST(a_run_knows_its_teacher) {
 }
 END_TEST
 
-/* A student of one layer with a map of weights to take, learning nothing. */
-static int run_heir(const char *dir, const char *map) {
+/* A student `name` of a teacher without stacks, whose config has a line more. */
+static int run_with(const char *dir, const char *name, const char *line, const char *more) {
     MxError err = {0};
-    const char *text = mx_arena_printf(
-        &arena, "base_config: ../../../configs/base.yml\ndistill_weights_copy_map: %s\n", map);
-    ck_assert(mx_file_write(mx_path_join(&arena, dir, "map.yml"), text, strlen(text), &err));
-    if (mx_dir_exists(mx_path_join(&arena, dir, "heir")))
-        ck_assert(mx_dir_remove(mx_path_join(&arena, dir, "heir"), &err));
+    const char *text =
+        mx_arena_printf(&arena, "base_config: ../../../configs/base.yml\n%s\n", line);
+    ck_assert(mx_file_write(mx_path_join(&arena, dir, "line.yml"), text, strlen(text), &err));
     const char *tiny = strchr(process_tiny(&arena, dir, ""), ' ') + strlen(" configs/base.yml");
     return process_run(
         &arena, dir,
-        mx_arena_printf(
-            &arena,
-            "--config %s/map.yml %s run_name=heir metrics_file= scan_layers=false "
-            "%s" TEACH("scan_layers=false")
-                TEACH("load_parameters_path=%s/teacher") "base_num_decoder_layers=1 steps=1 "
-                                                         "checkpoint_period=1 learning_rate=0",
-            dir, tiny, teach, dir));
+        mx_arena_printf(&arena,
+                        "--config %s/line.yml %s run_name=%s metrics_file= scan_layers=false "
+                        "%s" TEACH("scan_layers=false")
+                            TEACH("load_parameters_path=%s/teacher") "checkpoint_period=1 %s",
+                        dir, tiny, name, teach, dir, more));
+}
+
+/* A student of one layer with a map of weights to take, learning nothing. */
+static int run_heir(const char *dir, const char *map) {
+    MxError err = {0};
+    if (mx_dir_exists(mx_path_join(&arena, dir, "heir")))
+        ck_assert(mx_dir_remove(mx_path_join(&arena, dir, "heir"), &err));
+    return run_with(dir, "heir", mx_arena_printf(&arena, "distill_weights_copy_map: %s", map),
+                    "base_num_decoder_layers=1 steps=1 learning_rate=0");
 }
 
 static const float *weights_of(const char *dir, const char *checkpoint, const char *path,
@@ -154,6 +159,131 @@ START_TEST(students_take_weights_of_a_teacher) {
         const float *own = weights_of(dir, "heir/checkpoints/0",
                                       mx_path_join(&arena, "model", taken[i][1]), &n_own);
         ck_assert(n == n_own && !memcmp(from, own, (size_t)n * sizeof *own));
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* ---- parameters that are one array */
+
+enum { LAYERS = 2 };
+
+static const float *of_layer(const char *dir, const char *checkpoint, const char *tree, int layer,
+                             int64_t *n) {
+    const char *path = mx_arena_printf(&arena, "%s/decoder/layers_%d/mlp/wo/kernel", tree, layer);
+    return weights_of(dir, checkpoint, path, n);
+}
+
+static bool has_array(const char *dir, const char *checkpoint, const char *path) {
+    MxH5 *state;
+    MxH5Array *arrays;
+    int n;
+    MxError err = {0};
+    const char *name = mx_arena_printf(&arena, "%s/%s/state.h5", dir, checkpoint);
+    ck_assert(mx_h5_open(&arena, name, &state, &err) &&
+              mx_h5_list(&arena, state, "", &arrays, &n, &err));
+    bool found = false;
+    for (int i = 0; i < n; i++) found = found || strstr(arrays[i].path, path) != NULL;
+    return found;
+}
+
+/* One array for both layers: it starts as the one that is named first, its gradient is the sum of
+ * both uses', it has the only moments, and files have it twice. */
+START_TEST(tied_parameters_learn_as_one) {
+    const char *dir = process_dir(&arena, "distill");
+    const char *tie = "distill_student_weights_share_map: {'decoder/layers_1/(mlp/wo/.*)': "
+                      "'decoder/layers_0/\\1'}";
+    const char *copy = "distill_weights_copy_map: {'(.*)': '\\1', "
+                       "'decoder/layers_1/(mlp/wo/.*)': 'decoder/layers_0/\\1'}";
+    const char *sgd = "opt_type=sgd learning_rate=0.5 warmup_steps_fraction=0 "
+                      "gradient_clipping_threshold=0 steps=1 checkpoint_period=1";
+    const char *start = mx_arena_printf(&arena, "%s load_parameters_path=%s/apart", sgd, dir);
+    check_run(dir, "teacher", "steps=4 checkpoint_period=4 scan_layers=false", 0);
+    /* the same weights in both layers, in arrays of their own */
+    ck_assert(
+        !run_with(dir, "apart", copy, "learning_rate=0 steps=1 learning_rate_schedule_steps=1"));
+    ck_assert_msg(!run_with(dir, "two", "distill_weights_copy_map: {}", start), "%s", log_of(dir));
+    ck_assert_msg(!run_with(dir, "one", tie, start), "%s", log_of(dir));
+    int64_t n;
+    const float *was[LAYERS], *two[LAYERS], *one[LAYERS];
+    double largest = 0;
+    for (int i = 0; i < LAYERS; i++) {
+        was[i] = of_layer(dir, "apart/checkpoints/0", "model", i, &n);
+        two[i] = of_layer(dir, "two/checkpoints/0", "model", i, &n);
+        one[i] = of_layer(dir, "one/checkpoints/0", "model", i, &n);
+    }
+    ck_assert(!memcmp(one[0], one[1], (size_t)n * sizeof **one));
+    for (int64_t k = 0; k < n; k++) {
+        double steps = (double)(two[0][k] - was[0][k]) + (double)(two[1][k] - was[1][k]);
+        double step = (double)(one[0][k] - was[0][k]);
+        largest = fmax(largest, fabs(steps));
+        ck_assert_msg(fabs(step - steps) <= 1e-6, "%lld: %g, not %g", (long long)k, step, steps);
+    }
+    ck_assert(largest > 1e-4);
+    tie = "distill_student_weights_share_map: {'decoder/layers_0/(mlp/wo/.*)': "
+          "'decoder/layers_1/\\1'}";
+    start = mx_arena_printf(&arena, "load_parameters_path=%s/teacher learning_rate=0 steps=1", dir);
+    ck_assert_msg(!run_with(dir, "named", tie, start), "%s", log_of(dir));
+    const float *first = of_layer(dir, "teacher/checkpoints/3", "model", 0, &n);
+    const float *other = of_layer(dir, "named/checkpoints/0", "model", 1, &n);
+    ck_assert(!memcmp(first, other, (size_t)n * sizeof *other));
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* A run that stops and goes on makes the bits of one that does not; a student without ties begins
+ * with what it made. */
+START_TEST(tied_parameters_are_in_files_twice) {
+    const char *dir = process_dir(&arena, "distill");
+    const char *tie = "distill_student_weights_share_map: {'decoder/layers_1/(mlp/w.*)': "
+                      "'decoder/layers_0/\\1'}";
+    const char *more = "steps=4 learning_rate_schedule_steps=4";
+    check_run(dir, "teacher", "steps=4 checkpoint_period=4 scan_layers=false", 0);
+    ck_assert_msg(!run_with(dir, "whole", tie, more), "%s", log_of(dir));
+    ck_assert(!run_with(dir, "parts", tie, "steps=2 learning_rate_schedule_steps=4"));
+    ck_assert_msg(!run_with(dir, "parts", tie, more), "%s", log_of(dir));
+    size_t size[2];
+    const char *whole = process_file(&arena, dir, "whole/checkpoints/3/state.h5", &size[0]);
+    const char *parts = process_file(&arena, dir, "parts/checkpoints/3/state.h5", &size[1]);
+    ck_assert(size[0] == size[1] && !memcmp(whole, parts, size[0]));
+    ck_assert(has_array(dir, "whole/checkpoints/3", "mu/decoder/layers_1/mlp/wo/kernel"));
+    ck_assert(!has_array(dir, "whole/checkpoints/3", "mu/decoder/layers_0/mlp/wo/kernel"));
+    ck_assert_msg(!run_with(dir, "free", "distill_weights_copy_map: {}",
+                            mx_arena_printf(&arena, "load_parameters_path=%s/whole steps=1", dir)),
+                  "%s", log_of(dir));
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(what_cannot_be_tied_is_refused) {
+    static const struct {
+        const char *map, *said;
+    } wrong[] = {
+        {"{'decoder/layers_5/.*': x}",
+         "\"decoder/layers_5/.*\" matches no parameter of the student"},
+        {"{'token_embedder/embedding': nothing}",
+         "the student has no nothing that could be token_embedder/embedding"},
+        {"{'decoder/layers_1/mlp/wo/kernel': 'decoder/layers_0/mlp/wi_0/kernel'}",
+         "decoder/layers_0/mlp/wi_0/kernel [32, 64] cannot be decoder/layers_1/mlp/wo/kernel [64, "
+         "32]: another shape"},
+        {"{'decoder/layers_1/mlp/wi_[01]/kernel': 'decoder/layers_0/mlp/wi_0/kernel'}",
+         "decoder/layers_0/mlp/wi_0/kernel cannot be both decoder/layers_1/mlp/wi_0/kernel and "
+         "decoder/layers_1/mlp/wi_1/kernel"},
+        {"{'decoder/layers_1/mlp/wi_0/kernel': 'decoder/layers_0/mlp/wi_0/kernel', "
+         "'decoder/layers_0/mlp/wi_0/kernel': 'decoder/layers_0/mlp/wi_1/kernel'}",
+         "decoder/layers_0/mlp/wi_0/kernel cannot be decoder/layers_1/mlp/wi_0/kernel and be "
+         "another"},
+        {"{token_embedder/embedding: 'x\\3'}", "no such group: \\3"},
+        {"{'x[': y}", "is not a regular expression"},
+    };
+    const char *dir = process_dir(&arena, "distill");
+    check_run(dir, "teacher", "steps=1 checkpoint_period=1 scan_layers=false", 0);
+    for (int i = 0; i < MX_COUNT(wrong); i++) {
+        const char *line =
+            mx_arena_printf(&arena, "distill_student_weights_share_map: %s", wrong[i].map);
+        ck_assert_int_eq(run_with(dir, "wrong", line, "steps=1"), MX_EXIT_CONFIG);
+        ck_assert_msg(strstr(log_of(dir), wrong[i].said) != NULL, "%s: %s", wrong[i].said,
+                      log_of(dir));
     }
     mx_arena_release(&arena);
 }
@@ -249,6 +379,9 @@ Suite *distill_runs_suite(void) {
     tcase_add_loop_test(tcase, logits_made_ahead_teach_alike, 0, 2);
     tcase_add_test(tcase, logits_are_of_a_teacher_and_its_data);
     tcase_add_test(tcase, students_take_weights_of_a_teacher);
+    tcase_add_test(tcase, tied_parameters_learn_as_one);
+    tcase_add_test(tcase, tied_parameters_are_in_files_twice);
+    tcase_add_test(tcase, what_cannot_be_tied_is_refused);
     suite_add_tcase(suite, tcase);
     return suite;
 }
