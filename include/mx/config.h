@@ -214,8 +214,10 @@ bool mx_config_match(const MxConfig *config, MxKey key, const MxStrs *patterns, 
                      bool *matches, MxError *err);
 /* mx_config_distils — whether a teacher, or its logits, teach the model. */
 bool mx_config_distils(const MxConfig *config);
-/* mx_config_ties — whether some parameters of a student are others. */
+/* mx_config_ties — whether some parameters of a student are others. mx_config_learns_init — whether
+ * its attention is made of the teacher's. */
 bool mx_config_ties(const MxConfig *config);
+bool mx_config_learns_init(const MxConfig *config);
 /* mx_config_writes — whether the policy generates the responses that it is trained on. */
 bool mx_config_writes(const MxConfig *config);
 /* mx_config_judges — whether evaluations judge its answers (num_test_batches), and have no loss. */

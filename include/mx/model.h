@@ -44,6 +44,14 @@ const MxTree *mx_model_params(const MxModel *model);
  * (distill_student_weights_share_map), as they would be without that; `of`: the index of that other
  * one, for each. */
 const MxTree *mx_model_aliases(const MxModel *model, const int **of);
+/* mx_model_kernels — the kernels that learned maps make of a teacher's (learn_to_init_mode), as an
+ * ordinary model has them: leaves without values. mx_model_kernel — one of them, in the dtype of
+ * weights. mx_model_taken — the parameter that is the teacher's. mx_model_is_in_map — whether a
+ * parameter is the teacher's or a map. */
+const MxTree *mx_model_kernels(const MxModel *model);
+MxValue mx_model_kernel(MxTrace *t, const MxModel *model, const MxValue *params, int kernel);
+int mx_model_taken(const MxModel *model, int kernel);
+bool mx_model_is_in_map(const MxModel *model, int param);
 /* mx_model_layer — the layer that a parameter belongs to; -1 = none. */
 int mx_model_layer(const MxModel *model, const MxLeaf *leaf);
 /* mx_model_trains — the kind of parameters that training changes; all others are frozen. */

@@ -235,6 +235,9 @@ void mx_train_state_restored(MxTrainState *state);
 bool mx_train_check_weights(const MxTrainState *state, MxError *err);
 /* mx_train_saved_tree — the part of the tree that checkpoints contain. */
 MxTree *mx_train_saved_tree(MxArena *arena, MxTrainState *state);
+/* mx_train_folded_tree — the model in ordinary weights, as they are now, where maps make some of a
+ * teacher's (learn_to_init_mode); NULL = they are ordinary anyway. */
+MxTree *mx_train_folded_tree(MxArena *arena, MxTrainState *state);
 /* mx_train_saved_tree_of — the tree in checkpoints of a run with n replicas, to be read into this
  * state: replica r takes the inner state of replica r mod n. mx_train_rejoin — then lets all
  * replicas continue from the outer parameters. mx_train_replica_leaf — a path whose dim 0 is the

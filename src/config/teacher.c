@@ -17,6 +17,10 @@ bool mx_config_ties(const MxConfig *c) {
     return mx_config_distils(c) && map && map->n;
 }
 
+bool mx_config_learns_init(const MxConfig *c) {
+    return mx_config_distils(c) && c->learn_to_init_mode;
+}
+
 /* ---- one config */
 
 /* A value that changes over the steps. */
@@ -100,6 +104,9 @@ void config_check_distillation(ConfigLoad *load, const MxConfig *c) {
                     c->distill_beta_end);
     check_map(load, c, MX_KEY_distill_weights_copy_map, c->distill_weights_copy_map);
     check_ties(load, c);
+    if (c->learn_to_init_mode && c->offline_data_dir)
+        config_fail(load, MX_KEY_learn_to_init_mode,
+                    "with offline_data_dir there is no teacher to begin with");
     if (c->student_params_to_update.n && c->enable_lora)
         config_fail(load, MX_KEY_student_params_to_update,
                     "with adapters (lora.enable_lora=true) these are what is trained; "
@@ -160,6 +167,43 @@ static void check_features(ConfigLoad *load, const MxConfig *student, const MxCo
         (ConfigNumbers){.what = "layers of both models", .high = least - 1, .least = 1});
 }
 
+/* In MaxText these layers alone know of it; of another model it learns nothing new. */
+static const struct {
+    const char *decoder_block, *attention;
+} with_maps = {"llama2", "self_attention"};
+
+static void check_maps(ConfigLoad *load, const MxConfig *c, const MxConfig *teacher) {
+    const struct {
+        MxKey key;
+        bool is_set;
+    } others[] = {{MX_KEY_fused_qkv, c->fused_qkv},
+                  {MX_KEY_quantization, *c->quantization},
+                  {MX_KEY_enable_lora, c->enable_lora}};
+    const MxKey key = MX_KEY_learn_to_init_mode;
+    const MxYaml *layers = c->lti_layer_indices;
+    if (strcmp(c->decoder_block, with_maps.decoder_block))
+        config_fail(load, key, "not available for decoder_block=%s; wants %s", c->decoder_block,
+                    with_maps.decoder_block);
+    if (!c->attn_module_name || strcmp(c->attn_module_name, with_maps.attention))
+        config_fail(load, c->attn_module_name ? MX_KEY_attn_module_name : key,
+                    "wants attn_module_name=%s, the attention of a layer", with_maps.attention);
+    for (int i = 0; i < MX_COUNT(others); i++)
+        if (others[i].is_set)
+            config_fail(load, others[i].key, "not available yet with learn_to_init_mode");
+    if (c->emb_dim != teacher->emb_dim)
+        config_fail(load, key,
+                    "maps are of heads, not of the model's width: emb_dim is %lld, the teacher's "
+                    "%lld",
+                    (long long)c->emb_dim, (long long)teacher->emb_dim);
+    if (config_node_is_null(layers)) return;
+    if (c->scan_layers)
+        config_fail(load, MX_KEY_lti_layer_indices,
+                    "layers of one stack are alike; single ones want scan_layers=false");
+    config_check_numbers(
+        load, MX_KEY_lti_layer_indices, layers,
+        (ConfigNumbers){.what = "layers", .high = c->num_decoder_layers - 1, .least = 1});
+}
+
 void config_check_teacher(ConfigLoad *load, const MxConfig *teacher) {
     const MxConfig *student = load->config;
     const MxKey key = MX_KEY_teacher_overrides;
@@ -172,6 +216,7 @@ void config_check_teacher(ConfigLoad *load, const MxConfig *teacher) {
         !mx_yaml_get(load->slots[key].value, mx_key_name(MX_KEY_load_parameters_path)))
         config_fail(load, key, "wants load_parameters_path, the teacher's weights");
     if (student->distill_beta > 0) check_features(load, student, teacher);
+    if (mx_config_learns_init(student)) check_maps(load, student, teacher);
 }
 
 /* ---- in a dump: the files that a teacher came from are not in it */

@@ -2,7 +2,7 @@
  * and values. Source: MaxText layers/attentions.py @e591f30c. */
 #include <mx/model.h>
 
-#include "internal.h"
+#include "mapped.h"
 
 #include <math.h>
 
@@ -28,21 +28,16 @@ static Norm add_norm_of_heads(const Place *p, const MxConfig *c, const char *nam
     return model_add_norm(p, has_scale ? name : NULL, spec->row->norms_together ? n_heads * H : H);
 }
 
-typedef struct Kernel {
-    const char *name;
-    MxShape shape;
-    int n_contract;
-    const char *const *axes;
-    MxInit init;
-} Kernel;
-
 /* A kernel, and its bias, which has the dims that are not contracted. */
 static Dense add_dense(const Place *p, Kernel k, bool has_bias) {
     MxShape bias = {.rank = k.shape.rank - k.n_contract};
     for (int i = 0; i < bias.rank; i++) bias.dim[i] = k.shape.dim[k.n_contract + i];
     Dense dense = {.bias = -1};
-    dense.kernel = model_add(p, mx_path_join(p->arena, k.name, "kernel"), k.shape, k.n_contract,
-                             k.axes, k.init);
+    if (p->maps)
+        dense = model_add_mapped(p, &k);
+    else
+        dense.kernel = model_add(p, mx_path_join(p->arena, k.name, "kernel"), k.shape, k.n_contract,
+                                 k.axes, k.init);
     if (has_bias)
         dense.bias = model_add(p, mx_path_join(p->arena, k.name, "bias"), bias, 0,
                                k.axes + k.n_contract, (MxInit){.kind = MX_INIT_ZEROS});
@@ -191,7 +186,9 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
                             "activation_kv"));
     if (gate_BTNH != MX_NONE)
         o_BTNH = model_flatten_last(t, mx_glu(t, gate_BTNH, o_BTNH, MX_SIGMOID), 2);
-    return model_project(p, o_BTNH, l->out.kernel, l->out.bias);
+    MxValue y_BTD;
+    model_project_each(p, o_BTNH, 1, &l->out, &y_BTD);
+    return y_BTD;
 }
 
 static int caches(const MxConfig *c, const Spec *spec, MxModelCache out[MODEL_MOST_CACHES]) {

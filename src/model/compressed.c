@@ -139,7 +139,7 @@ static MxPoolAttr pool_attr(const MxConfig *c, const Spec *spec) {
 }
 
 static void project(const Pass *p, const Pooler *l, MxValue x_BTD, MxValue made_BTE[2]) {
-    const Dense dense[] = {{l->values, -1}, {l->gates, -1}};
+    const Dense dense[] = {{.kernel = l->values, .bias = -1}, {.kernel = l->gates, .bias = -1}};
     model_project_each(p, x_BTD, MX_COUNT(dense), dense, made_BTE);
 }
 

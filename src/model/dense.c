@@ -1,7 +1,7 @@
 /* dense.c — products of activations with weights, and norms, with their adapters. */
 #include <mx/model.h>
 
-#include "internal.h"
+#include "mapped.h"
 
 MxValue model_weight(const Pass *p, int leaf) {
     return mx_cast(p->t, p->params[leaf], p->model->dtype);
@@ -138,14 +138,20 @@ static MxValue multiply_coded(const Pass *p, MxCoded x, int kernel) {
     return mx_coded_dot(p->t, x, w, attr.n_contract, p->model->rounding->back);
 }
 
+static MxValue kernel_of(const Pass *p, const Dense *dense) {
+    if (!dense->mapped) return model_weight(p, dense->kernel);
+    return mx_cast(p->t, model_mapped(p->t, p->model, p->params, dense->mapped), p->model->dtype);
+}
+
 /* x · kernel. One that is kept in few bits is read as it is kept. */
-static MxValue multiply(const Pass *p, Read read, int kernel) {
+static MxValue multiply(const Pass *p, Read read, const Dense *dense) {
+    int kernel = dense->kernel;
     int n_contract = p->model->params.leaves[kernel].n_contract;
     MxQuantized w;
     if (is_rounded(p, kernel)) return multiply_coded(p, read.coded, kernel);
     if (mx_is_quantized(p->t, p->params[kernel], &w))
         return mx_quant_dot(p->t, read.x, w, MX_DOT_NN, n_contract);
-    return mx_dot(p->t, read.x, model_weight(p, kernel), MX_DOT_NN, n_contract);
+    return mx_dot(p->t, read.x, kernel_of(p, dense), MX_DOT_NN, n_contract);
 }
 
 /* Adapters come after the product with x itself: in the backward pass their gradient is then an
@@ -154,7 +160,7 @@ void model_project_each(const Pass *p, MxValue x, int n, const Dense *dense, MxV
     MxValue low[MODEL_MOST_BESIDE] = {MX_NONE, MX_NONE, MX_NONE};
     Read read = read_for(p, x, dense[0].kernel);
     for (int i = 0; i < n; i++) {
-        y[i] = multiply(p, read, dense[i].kernel);
+        y[i] = multiply(p, read, &dense[i]);
         if (i == 0) adapt_in(p, x, n, dense, low);
         y[i] = adapt_out(p, low[i], y[i], dense[i].kernel);
         if (dense[i].bias >= 0) y[i] = mx_add(p->t, y[i], model_weight(p, dense[i].bias));
@@ -163,7 +169,7 @@ void model_project_each(const Pass *p, MxValue x, int n, const Dense *dense, MxV
 
 MxValue model_project(const Pass *p, MxValue x, int kernel, int bias) {
     MxValue y;
-    model_project_each(p, x, 1, &(Dense){kernel, bias}, &y);
+    model_project_each(p, x, 1, &(Dense){.kernel = kernel, .bias = bias}, &y);
     return y;
 }
 

@@ -102,6 +102,18 @@ typedef struct Ahead {
 typedef struct Eye Eye;
 typedef struct Ties Ties; /* parameters that are others */
 
+/* A kernel that learned maps make of a teacher's: indices into the parameter tree. */
+typedef struct Mapped {
+    int teacher, map[2]; /* map[1] -1 = one map does it */
+} Mapped;
+
+/* All of them. */
+typedef struct Maps {
+    const MxConfig *config; /* of the student */
+    Mapped *item;           /* [kernels.n] */
+    MxTree kernels;         /* as ordinary models have them */
+} Maps;
+
 /* How operands of products with kernels of layers are rounded: x, kernel, and cotangents. */
 typedef struct Rounding {
     MxCoding x, kernel, back;
@@ -136,6 +148,7 @@ struct MxModel {
     const Ties *ties;  /* NULL = every parameter is an array of its own */
     MxTree aliases;    /* the places that others have taken, and … */
     int *alias_of;     /* [aliases.n] … these parameters */
+    Maps maps;
 };
 
 /* ---- blocks */
@@ -153,6 +166,7 @@ typedef struct Place {
     MxNormKind norm;
     bool norms_are_whole; /* as of MxFamily */
     const Ties *ties;     /* of the model's, NULL = none */
+    Maps *maps;           /* kernels of attention are made of a teacher's, NULL = they are not */
 } Place;
 
 /* What every layer of a forward pass needs. */
@@ -248,6 +262,7 @@ const Rounding *model_read_rounding(MxArena *arena, const MxConfig *config);
 /* Kernels that read one x, with their biases, -1 = none. */
 typedef struct Dense {
     int kernel, bias;
+    const Mapped *mapped; /* maps make the kernel of that parameter; NULL = it is the parameter */
 } Dense;
 
 /* model_flatten_last — the same values with the last n dims as one. */

@@ -228,6 +228,11 @@ bool mx_model_keep(MxArena *arena, MxModel *model, MxQtype type, MxError *err) {
     MxRegex *regex = mx_regex_new(arena, pattern, &why);
     Module *modules = list_modules(arena, model, false, &n);
     MX_ASSERT(regex);
+    if (model->maps.kernels.n)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "kernels that are made of a teacher's (learn_to_init_mode) are not kept in "
+                       "%s; the run's folder \"folded\" has them as they are",
+                       mx_qtype_name(type));
     MxMatch wanted = match_modules(regex, modules, n);
     if (wanted == MX_MATCH_NONE)
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "no kernel of %s is kept in %s yet",

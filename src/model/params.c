@@ -4,6 +4,7 @@
  * normal elsewhere. Source: MaxText layers/attentions.py, linears.py, embeddings.py @e591f30c. */
 #include <mx/model.h>
 
+#include "mapped.h"
 #include "streams.h"
 
 #include <math.h>
@@ -145,6 +146,7 @@ static void add_layers(MxArena *arena, MxModel *model, const MxLayers *layers) {
         MxLayerPlace place = mx_layer_place(layers, i);
         p.place = model->family->never_stacks || place.is_alone ? NULL : &place;
         p.dir = mx_layer_name(arena, layers, i);
+        p.maps = model_has_maps(model->config, i) ? &model->maps : NULL;
         int spec = (int)(mx_layer_spec(layers, i) - model->family->specs);
         add_layer(&p, model, spec, &model->layers[i]);
         model->layers[i].giver = mx_layer_giver(layers, i);
@@ -175,6 +177,9 @@ void model_add_params(MxArena *arena, MxModel *model) {
     int n_all = model->n_layers + (int)c->mtp_num_layers * mx_family_a_name(model->family);
     model->routers = mx_new_n(arena, int, n_all);
     model->heads = mx_new_n(arena, MxHeads, n_all);
+    model->maps =
+        (Maps){.config = c, .item = mx_new_n(arena, Mapped, (int64_t)MOST_MAPPED * n_all)};
+    mx_tree_init(&model->maps.kernels, arena);
     Place root = {.arena = arena, .tree = &model->params, .dtype = weight_dtype(model)};
     root.dir = root.block = "";
     root.norm = model->family->norm;

@@ -272,7 +272,8 @@ MxValue model_recall(const Pass *p, const Recall *r, MxValue x_BTSD, double epsi
     const MxConfig *c = p->model->config;
     MxShape shape = mx_trace_type(t, x_BTSD).shape;
     int64_t B = shape.dim[0], T = shape.dim[1], S = model_n_streams(c), D = c->emb_dim;
-    const Dense dense[] = {{r->key, r->key_bias}, {r->value, r->value_bias}};
+    const Dense dense[] = {{.kernel = r->key, .bias = r->key_bias},
+                           {.kernel = r->value, .bias = r->value_bias}};
     MxValue made[2];
     model_project_each(p, look_up(p, r, first_cache), 2, dense, made);
     MxValue k_BTSD = model_norm(p, made[0], r->key_norm, epsilon);

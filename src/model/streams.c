@@ -127,7 +127,9 @@ MxValue model_gather(const Pass *p, MxValue x_BTSD) {
 static void map_all(const Pass *p, const Hyper *h, MxValue x_BTSD, double epsilon, MxValue *out) {
     MxTrace *t = p->t;
     const Map *const maps[] = {&h->reads, &h->gives, &h->mixes};
-    const Dense dense[] = {{h->reads.alpha, -1}, {h->gives.alpha, -1}, {h->mixes.alpha, -1}};
+    const Dense dense[] = {{.kernel = h->reads.alpha, .bias = -1},
+                           {.kernel = h->gives.alpha, .bias = -1},
+                           {.kernel = h->mixes.alpha, .bias = -1}};
     MxValue x = model_norm(p, model_flatten_last(t, x_BTSD, 2), h->norm, epsilon);
     model_project_each(p, x, MX_COUNT(maps), dense, out);
     for (int i = 0; i < MX_COUNT(maps); i++) {

@@ -52,6 +52,9 @@ void checkpoints_evaluated(Checkpoints *checkpoints, int64_t step, double loss);
  * async_checkpointing it returns when the state has been copied. Errors: the save before failed, or
  * this one did. */
 bool checkpoints_save(Checkpoints *checkpoints, int64_t step, MxError *err);
+/* checkpoints_fold — writes the model behind the last step in ordinary weights to the run's folder
+ * "folded", if it is made of a teacher's (learn_to_init_mode). */
+bool checkpoints_fold(Checkpoints *checkpoints, int64_t step, MxError *err);
 /* checkpoints_poll — tells of a save that has ended meanwhile. Errors: it failed. */
 bool checkpoints_poll(Checkpoints *checkpoints, MxError *err);
 /* checkpoints_finish — waits for the save in progress. Errors: it failed. */

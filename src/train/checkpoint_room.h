@@ -13,6 +13,7 @@ typedef struct Save {
     const MxConfig *config;
     MxSaving how;
     const char *dir;
+    const MxTree *tree;
     int64_t step;
     double eval_loss;
     MxCkptSave *ckpt;

@@ -76,8 +76,8 @@ static bool begin(Checkpoints *c, bool *is_saved, MxError *err) {
     *is_saved = false;
     bool ok = !checkpoints_is_first(c) ||
               (clear_place(save, is_saved, err) &&
-               (*is_saved || mx_ckpt_save_begin(&save->arena, save->dir, NULL, &save->how, c->tree,
-                                                &save->ckpt, err)));
+               (*is_saved || mx_ckpt_save_begin(&save->arena, save->dir, NULL, &save->how,
+                                                save->tree, &save->ckpt, err)));
     if (ok && save->ckpt && strlen(mx_ckpt_save_temp(save->ckpt)) >= sizeof temp)
         ok = mx_fail(err, MX_EXIT_CANNOT_CREATE, MX_NOWHERE, "\"%s\": the path is too long",
                      save->dir);
@@ -87,7 +87,7 @@ static bool begin(Checkpoints *c, bool *is_saved, MxError *err) {
     *is_saved = !*temp;
     return *temp == 0 || save->ckpt ||
            mx_ckpt_save_begin(&save->arena, save->dir, mx_arena_strdup(&save->arena, temp),
-                              &save->how, c->tree, &save->ckpt, err);
+                              &save->how, save->tree, &save->ckpt, err);
 }
 
 /* In the saver's thread of the first rank. */
@@ -181,6 +181,7 @@ static void describe_save(Checkpoints *c, int64_t step) {
     *save = (Save){.arena = {.name = "save"},
                    .config = config,
                    .step = step,
+                   .tree = c->tree,
                    .n_ranks = mx_comm_size(c->comm)};
     save->dir = checkpoints_folder(&save->arena, config, step);
     save->how = (MxSaving){.form = checkpoints_form(config),
@@ -210,6 +211,53 @@ bool checkpoints_save(Checkpoints *c, int64_t step, MxError *err) {
     if (!config->async_checkpointing) return advance(c, true, err);
     mx_log("Started an asynchronous checkpoint save for step %lld.", (long long)step);
     return true;
+}
+
+/* ---- the model behind the last step, in ordinary weights */
+
+/* The run's config as of a model that learns nothing of a teacher's weights. */
+static const char *folded_config(Checkpoints *c, MxArena *arena, MxError *err) {
+    static const char *const without[] = {
+        "learn_to_init_mode=false",    "attn_module_name=",
+        "lti_layer_indices=null",      "lti_use_general_linear_map=false",
+        "distill_weights_copy_map={}", "distill_student_weights_share_map={}",
+        "student_params_to_update=[]"};
+    const MxConfigRequest request = {.text = c->config_text,
+                                     .text_name = "the run's config",
+                                     .overrides = without,
+                                     .n_overrides = MX_COUNT(without)};
+    MxConfig *config;
+    return mx_config_load(arena, &request, &config, err) ? mx_config_text(arena, config) : NULL;
+}
+
+/* All ranks write their part, and wait for each other. */
+static bool write_folded(Checkpoints *c, MxError *err) {
+    Save *save = &c->save;
+    bool is_saved, is_first = checkpoints_is_first(c);
+    bool ok = !is_first || !mx_dir_exists(save->dir) || mx_store_remove(save->dir, err);
+    if (!train_agree(c->comm, ok, err) || !begin(c, &is_saved, err)) return false;
+    const MxTree *share = mx_ckpt_share(&save->arena, save->how.form, save->tree);
+    ok = mx_ckpt_save_write(save->ckpt, share, err);
+    if (!train_agree(c->comm, ok, err)) return false;
+    save->reports = train_gather_texts(&save->arena, c->comm, mx_ckpt_save_report(save->ckpt));
+    ok = !is_first || mx_ckpt_save_commit(save->ckpt, save->reports, save->n_ranks, err);
+    return train_agree(c->comm, ok, err);
+}
+
+bool checkpoints_fold(Checkpoints *c, int64_t step, MxError *err) {
+    Save *save = &c->save;
+    if (!checkpoints_finish(c, err)) return false;
+    describe_save(c, step);
+    save->dir = mx_path_join(&save->arena, c->config->run_dir, "folded");
+    save->tree = mx_train_folded_tree(&save->arena, c->state);
+    bool ok = true;
+    if (save->tree) {
+        save->how.config = folded_config(c, &save->arena, err);
+        ok = save->how.config && write_folded(c, err);
+        if (ok) mx_log("Saved the model in ordinary weights in %s.", save->dir);
+    }
+    mx_arena_release(&save->arena);
+    return ok || mx_context(err, "learn_to_init_mode");
 }
 
 bool checkpoints_poll(Checkpoints *c, MxError *err) {

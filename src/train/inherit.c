@@ -7,6 +7,7 @@
 typedef struct Weights {
     const MxConfig *config;
     const MxTree *tree; /* "model/…" */
+    bool *is_given;     /* [tree->n] of the student's: by the teacher; NULL = the teacher's */
 } Weights;
 
 static const char *path_of(const Weights *w, const MxLeaf *leaf) {
@@ -49,6 +50,7 @@ static bool copy(MxArena *arena, const Weights *from, const Weights *to, const M
     if (!is_alike(leaf, own) || count_layers(from, leaf) != count_layers(to, own))
         return refuse(to->config, describe(arena, from, leaf), describe(arena, to, own), err);
     mx_leaf_write(own, mx_leaf_values(arena, leaf));
+    to->is_given[own - to->tree->leaves] = true;
     return true;
 }
 
@@ -80,13 +82,35 @@ static bool copy_matches(const Weights *from, const Weights *to, const char *pat
     return ok;
 }
 
+/* What maps read of the teacher's weights is nothing before it is taken. */
+static bool check_taken(const MxTrainState *s, const Weights *to, MxError *err) {
+    const MxModel *model = mx_train_state_model(s);
+    MxArena arena = {.name = "taken"};
+    bool ok = true;
+    for (int i = 0; ok && i < mx_model_kernels(model)->n; i++) {
+        const char *path = mx_model_params(model)->leaves[mx_model_taken(model, i)].path;
+        int at = mx_tree_find(to->tree, mx_path_join(&arena, "model", path));
+        if (!to->is_given[at])
+            ok = mx_config_fail(err, to->config, MX_KEY_learn_to_init_mode,
+                                "distill_weights_copy_map takes nothing of the teacher's for %s",
+                                path_of(to, &to->tree->leaves[at]));
+    }
+    mx_arena_release(&arena);
+    return ok;
+}
+
 bool train_inherit(MxTrainState *s, MxError *err) {
+    MxArena arena = {.name = "given"};
     const MxConfig *c = mx_train_state_config(s);
     const MxYaml *map = c->distill_weights_copy_map;
-    const Weights from = {c->teacher, mx_train_teacher_tree(s)}, to = {c, mx_train_state_tree(s)};
+    const Weights from = {c->teacher, mx_train_teacher_tree(s), NULL};
+    const MxTree *own = mx_train_state_tree(s);
+    const Weights to = {c, own, mx_new_n(&arena, bool, own->n)};
     bool ok = true;
     for (int i = 0; ok && from.tree && i < map->n; i++)
         ok = copy_matches(&from, &to, map->pair[i].key, map->pair[i].value->text, err);
     if (ok && map->n) mx_train_state_restored(s);
+    ok = ok && (!from.tree || c->load_parameters_path || check_taken(s, &to, err));
+    mx_arena_release(&arena);
     return ok;
 }

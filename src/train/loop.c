@@ -241,6 +241,8 @@ static bool finish(Loop *l, MxError *err) {
                  (c->save_checkpoint_on_completion || l->stop_signal);
     mx_progress_end();
     if (c->profile_ops) log_profile(l);
+    /* before the last save: a run that is killed on the way has steps left, and comes here again */
+    if (saves && !l->stop_signal && !checkpoints_fold(l->checkpoints, l->step, err)) return false;
     if ((saves && !save(l, err)) || !checkpoints_finish(l->checkpoints, err)) return false;
     if (l->stop_reason) mx_log("Training stopped: %s", l->stop_reason);
     if (l->stop_signal)

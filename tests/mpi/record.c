@@ -51,21 +51,25 @@ bool record_has_eval(const MxConfig *config) {
     return config->gradient_accumulation_steps == 1;
 }
 
-void record_teach(MxTrainState *s) {
-    const MxTree *tree = mx_train_teacher_tree(s);
-    MxArena arena = {.name = "teacher"};
-    for (int i = 0; tree && i < tree->n; i++) {
-        const MxLeaf *leaf = &tree->leaves[i];
-        const MxBox box = mx_leaf_part(leaf);
-        float *values = mx_new_n(&arena, float, mx_box_count(&box));
-        for (int64_t k = 0; k < mx_box_count(&box); k++) {
-            uint32_t draw[4];
-            mx_philox(7, (uint64_t)i, (uint64_t)record_index(&box, leaf->shape, k), draw);
-            values[k] = 0.4f * mx_uniform(draw[0]) - 0.2f;
-        }
-        mx_leaf_write(leaf, values);
+static void number(const MxLeaf *leaf, int seed) {
+    MxArena arena = {.name = "numbers"};
+    const MxBox box = mx_leaf_part(leaf);
+    float *values = mx_new_n(&arena, float, mx_box_count(&box));
+    for (int64_t k = 0; k < mx_box_count(&box); k++) {
+        uint32_t draw[4];
+        mx_philox(7, (uint64_t)seed, (uint64_t)record_index(&box, leaf->shape, k), draw);
+        values[k] = 0.4f * mx_uniform(draw[0]) - 0.2f;
     }
+    mx_leaf_write(leaf, values);
     mx_arena_release(&arena);
+}
+
+void record_teach(MxTrainState *s) {
+    const MxTree *teacher = mx_train_teacher_tree(s), *own = mx_train_state_tree(s);
+    const MxModel *model = mx_train_state_model(s);
+    for (int i = 0; teacher && i < teacher->n; i++) number(&teacher->leaves[i], i);
+    for (int i = 0; i < mx_model_kernels(model)->n; i++)
+        number(&own->leaves[mx_model_taken(model, i)], i);
 }
 
 /* Of every row of a batch, and the log-probabilities that its targets were written with. */

@@ -29,7 +29,8 @@ MxTrainState *record_open(MxArena *arena, const MxConfig *config);
 
 /* record_has_eval — whether a config's runs end with an evaluation. record_loss — the loss and the
  * gradient of a batch, with all that its kind of training wants to be given. record_teach — a
- * teacher's parameters: numbers that depend on the place in the array alone. record_told —
+ * teacher's parameters, and what a student takes of them: numbers that depend on the place in the
+ * array alone. record_told —
  * [MOST_TOLD] what parts of the program measured in the last step. */
 bool record_has_eval(const MxConfig *config);
 void record_told(const MxTrainState *s, double *out);

@@ -155,6 +155,8 @@ static const struct {
     {MX_KEY_student_params_to_update, "[mlp]"},
     {MX_KEY_distill_weights_copy_map, "{x: y}"},
     {MX_KEY_distill_student_weights_share_map, "{x: y}"},
+    {MX_KEY_attn_module_name, "self_attention"},
+    {MX_KEY_lti_layer_indices, "[0]"},
     {MX_KEY_distill_alpha_end, "0.5"},
     {MX_KEY_distill_temperature_end, "0.5"},
     {MX_KEY_distill_beta_end, "0.5"},

@@ -89,19 +89,25 @@ START_TEST(a_run_knows_its_teacher) {
 END_TEST
 
 /* A student `name` of a teacher without stacks, whose config has a line more. */
-static int run_with(const char *dir, const char *name, const char *line, const char *more) {
+static int run_ranks_with(int n_ranks, const char *dir, const char *name, const char *line,
+                          const char *more) {
     MxError err = {0};
     const char *text =
         mx_arena_printf(&arena, "base_config: ../../../configs/base.yml\n%s\n", line);
     ck_assert(mx_file_write(mx_path_join(&arena, dir, "line.yml"), text, strlen(text), &err));
     const char *tiny = strchr(process_tiny(&arena, dir, ""), ' ') + strlen(" configs/base.yml");
-    return process_run(
-        &arena, dir,
+    const char *words =
         mx_arena_printf(&arena,
                         "--config %s/line.yml %s run_name=%s metrics_file= scan_layers=false "
                         "%s" TEACH("scan_layers=false")
                             TEACH("load_parameters_path=%s/teacher") "checkpoint_period=1 %s",
-                        dir, tiny, name, teach, dir, more));
+                        dir, tiny, name, teach, dir, more);
+    return n_ranks == 1 ? process_run(&arena, dir, words)
+                        : process_run_ranks(&arena, dir, n_ranks, words);
+}
+
+static int run_with(const char *dir, const char *name, const char *line, const char *more) {
+    return run_ranks_with(1, dir, name, line, more);
 }
 
 /* A student of one layer with a map of weights to take, learning nothing. */
@@ -289,6 +295,81 @@ START_TEST(what_cannot_be_tied_is_refused) {
 }
 END_TEST
 
+/* ---- attention made of the teacher's */
+
+static const char maps[] =
+    "learn_to_init_mode: true\nattn_module_name: self_attention\ndistill_weights_copy_map: "
+    "{'(decoder/layers_[01]/self_attention/.*)/kernel': '\\1/C', '(.*/(mlp|.*norm)/.*|token.*)': "
+    "'\\1'}";
+
+/* A run that stops and goes on makes the bits of one that does not, and ends with a folder of
+ * ordinary weights, which a plain run begins with and others read. */
+START_TEST(maps_become_ordinary_weights) {
+    const char *dir = process_dir(&arena, "distill");
+    const char *student = "base_num_query_heads=1 base_num_kv_heads=1 head_dim=8 ";
+    const char *more = mx_arena_printf(
+        &arena, "%s steps=4 learning_rate_schedule_steps=4 learning_rate=0.01", student);
+    check_run(dir, "teacher", "steps=4 checkpoint_period=4 scan_layers=false", 0);
+    ck_assert_msg(!run_with(dir, "whole", maps, more), "%s", log_of(dir));
+    ck_assert(strstr(log_of(dir), "Saved the model in ordinary weights in") != NULL);
+    ck_assert(!run_with(dir, "parts", maps, mx_arena_printf(&arena, "%s steps=2", more)));
+    ck_assert_msg(!run_with(dir, "parts", maps, more), "%s", log_of(dir));
+    static const char *const files[] = {"checkpoints/3/state.h5", "folded/state.h5"};
+    for (int i = 0; i < MX_COUNT(files); i++) {
+        size_t size[2];
+        const char *path = mx_arena_printf(&arena, "whole/%s", files[i]);
+        const char *whole = process_file(&arena, dir, path, &size[0]);
+        path = mx_arena_printf(&arena, "parts/%s", files[i]);
+        const char *parts = process_file(&arena, dir, path, &size[1]);
+        ck_assert(size[0] == size[1] && !memcmp(whole, parts, size[0]));
+    }
+    ck_assert(has_array(dir, "whole/checkpoints/3", "mu/decoder/layers_0/self_attention/query/A"));
+    ck_assert(!has_array(dir, "whole/checkpoints/3", "mu/decoder/layers_0/self_attention/query/C"));
+    ck_assert(has_array(dir, "whole/checkpoints/3", "model/decoder/layers_0/self_attention/out/C"));
+    ck_assert(has_array(dir, "whole/folded", "model/decoder/layers_0/self_attention/out/kernel"));
+    ck_assert(!has_array(dir, "whole/folded", "self_attention/out/C"));
+    check_run(
+        dir, "after",
+        mx_arena_printf(&arena, "%s load_parameters_path=%s/whole/folded steps=1", student, dir),
+        0);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(maps_that_are_not_there_are_refused) {
+    static const struct {
+        const char *line, *more, *said;
+    } wrong[] = {
+        {"learn_to_init_mode: true", "", "wants attn_module_name=self_attention"},
+        {"learn_to_init_mode: true", "attn_module_name=attention",
+         "attn_module_name: wants attn_module_name=self_attention"},
+        {"learn_to_init_mode: true\nattn_module_name: self_attention", "",
+         "distill_weights_copy_map takes nothing of the teacher's for "
+         "decoder/layers_0/self_attention/query/C"},
+        {maps, "decoder_block=qwen3 use_qk_norm=true", "not available for decoder_block=qwen3"},
+        {maps, "fused_qkv=true", "fused_qkv: not available yet with learn_to_init_mode"},
+        {maps, "lora.enable_lora=true", "not available yet with learn_to_init_mode"},
+        {maps, "quantization=int8", "quantization: not available yet with learn_to_init_mode"},
+        {maps, "scan_layers=true lti_layer_indices=[0]", "single ones want scan_layers=false"},
+        {maps, "lti_layer_indices=[2]", "lti_layer_indices: "},
+        {maps, "base_emb_dim=48", "emb_dim is 48, the teacher's 32"},
+        {maps, "offline_data_dir=x", "there is no teacher to begin with"},
+        {"learn_to_init_mode: true\nattn_module_name: self_attention\ndistill_weights_copy_map: "
+         "{'(decoder/.*)/wo/kernel': '\\1/query/C'}",
+         "", "the student has no decoder/layers_0/mlp/query/C to take"},
+    };
+    const char *dir = process_dir(&arena, "distill");
+    check_run(dir, "teacher", "steps=1 checkpoint_period=1 scan_layers=false", 0);
+    for (int i = 0; i < MX_COUNT(wrong); i++) {
+        const char *more = mx_arena_printf(&arena, "%s steps=1", wrong[i].more);
+        int code = run_with(dir, "wrong", wrong[i].line, more);
+        ck_assert_msg(code == MX_EXIT_CONFIG && strstr(log_of(dir), wrong[i].said),
+                      "exit %d, not %s: %s", code, wrong[i].said, log_of(dir));
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
 /* ---- logits that were made before */
 
 static double *losses(const char *dir, int *n) {
@@ -382,6 +463,8 @@ Suite *distill_runs_suite(void) {
     tcase_add_test(tcase, tied_parameters_learn_as_one);
     tcase_add_test(tcase, tied_parameters_are_in_files_twice);
     tcase_add_test(tcase, what_cannot_be_tied_is_refused);
+    tcase_add_test(tcase, maps_become_ordinary_weights);
+    tcase_add_test(tcase, maps_that_are_not_there_are_refused);
     suite_add_tcase(suite, tcase);
     return suite;
 }

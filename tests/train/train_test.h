@@ -14,6 +14,7 @@ Suite *diloco_suite(void);
 Suite *disk_suite(void);
 Suite *distill_suite(void);
 Suite *distill_runs_suite(void);
+Suite *learn_to_init_suite(void);
 Suite *dropout_suite(void);
 Suite *environment_suite(void);
 Suite *families_suite(void);
