@@ -2,6 +2,7 @@
  * belong to their parent. */
 #include <mx/base.h>
 
+#include <ctype.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -152,24 +153,57 @@ char *mx_json_quote(MxArena *arena, const char *bytes, size_t n) {
     return text;
 }
 
+/* Behind the text that begins with a quote. */
+static size_t text_end(const char *text, size_t size, size_t at) {
+    for (at++; at < size && text[at] != '"'; at++) at += text[at] == '\\';
+    return at < size ? at + 1 : size;
+}
+
+/* The text with a point behind whole numbers of more digits than 64 bits have, so that they are
+ * reals: other programs write 1e30 so, for what has no limit. */
+static MxText with_large_as_reals(MxArena *arena, const char *text, size_t size) {
+    enum { DIGITS = 18 }; /* as many always fit */
+    static const char number[] = "+-.eE0123456789";
+    MxText out;
+    mx_text_init(&out, arena);
+    for (size_t at = 0, end; at < size; at = end) {
+        bool is_number = isdigit((unsigned char)text[at]);
+        end = text[at] == '"' ? text_end(text, size, at) : at + 1;
+        while (is_number && end < size && text[end] && strchr(number, text[end])) end++;
+        mx_text_addn(&out, text + at, end - at);
+        size_t digits = 0;
+        while (is_number && at + digits < end && isdigit((unsigned char)text[at + digits]))
+            digits++;
+        if (digits > DIGITS && at + digits == end) mx_text_addn(&out, ".0", 2);
+    }
+    return out;
+}
+
+static json_t *load(const char *text, size_t size, size_t flags, bool takes_large,
+                    json_error_t *why) {
+    json_t *value = json_loadb(text, size, flags, why);
+    if (value || !takes_large || json_error_code(why) != json_error_numeric_overflow) return value;
+    MxArena scratch = {.name = "large numbers"};
+    MxText reals = with_large_as_reals(&scratch, text, size);
+    value = json_loadb(reals.data, reals.len, flags, why);
+    mx_arena_release(&scratch);
+    return value;
+}
+
 MxJson *mx_json_parse(MxArena *arena, const char *text, size_t size, const char *name,
                       MxError *err) {
     json_error_t why;
-    json_t *value = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
+    json_t *value = load(text, size, JSON_REJECT_DUPLICATES, true, &why);
     if (value) return root(arena, value);
     MxWhere where = {.file = name, .line = why.line, .col = why.column};
     mx_fail(err, MX_EXIT_BAD_INPUT, where, "not valid JSON: %s", why.text);
     return NULL;
 }
 
-/* takes_large: whole numbers that do not fit make all of them reals, instead of an error. */
 static MxJson *parse_line(MxArena *arena, const char *text, size_t size, size_t flags,
                           bool takes_large, MxWhere where, MxError *err) {
     json_error_t why;
-    json_t *value = json_loadb(text, size, flags, &why);
-    bool is_large = !value && json_error_code(&why) == json_error_numeric_overflow;
-    if (is_large && takes_large)
-        value = json_loadb(text, size, flags | JSON_DECODE_INT_AS_REAL, &why);
+    json_t *value = load(text, size, flags, takes_large, &why);
     if (value) return root(arena, value);
     where.col = why.line > 1 ? why.column : where.col + why.column;
     where.line += why.line - 1;
