@@ -118,13 +118,13 @@ char *mx_json_dump(MxArena *arena, const MxJson *value, bool indent);
 /* mx_json_quote — n bytes as a JSON string. */
 char *mx_json_quote(MxArena *arena, const char *bytes, size_t n);
 
-/* mx_json_parse — `name` and the line go into the message; duplicate keys are refused. Whole numbers
- * that do not fit 64 bits are read as reals. */
+/* mx_json_parse — `name` and the line go into the message; duplicate keys are refused. Whole
+ * numbers that do not fit 64 bits are read as reals. */
 MxJson *mx_json_parse(MxArena *arena, const char *text, size_t size, const char *name,
                       MxError *err);
 /* mx_json_parse_line — one line of a JSON Lines file, as its users write them: of a repeated key
- * the last counts, a string may hold NUL, whole numbers may have any size. `where` goes into the message: the line where the text begins, behind
- * column `col`. */
+ * the last counts, a string may hold NUL, whole numbers may have any size. `where` goes into the
+ * message: the line where the text begins, behind column `col`. */
 MxJson *mx_json_parse_line(MxArena *arena, const char *text, size_t size, MxWhere where,
                            MxError *err);
 /* mx_json_parse_value — a value of any kind, which is all of the text; a string may hold NUL. */
