@@ -1,60 +1,15 @@
-/* cache.c — caches of keys and values: writing rows into their slots, and attention over them. If
- * there are few queries, keys are processed in blocks; those of a block are read once for all
- * queries of the heads that share them, so that a single token costs about as much as reading the
- * cache. Many queries of a prompt are processed in tiles (attention.c), as in training. */
+/* cache.c — attention over caches of keys and values. If there are few queries, keys are processed
+ * in blocks, each for all queries of the heads that share them, so that a single token costs about
+ * as much as reading the cache. Many queries of a prompt are processed in tiles (attention.c), as
+ * in training. */
 #include "attention.h"
+#include "cache_rows.h"
 #include "vec.h"
 
 #include <math.h>
 
-/* ---- cache_write */
-
-typedef struct Slots {
-    const MxKernelCall *call;
-    int64_t slots, rows; /* of a sequence: in the cache, and new ones */
-    size_t bytes;        /* of a row */
-} Slots;
-
-static Slots slots_of(const MxKernelCall *call) {
-    MxShape cache = call->in_type[0].shape;
-    Slots s = {.call = call, .slots = cache.dim[1], .rows = call->in_type[1].shape.dim[1]};
-    s.bytes = mx_dtype_bytes(call->in_type[0].dtype);
-    for (int d = 2; d < cache.rank; d++) s.bytes *= (size_t)cache.dim[d];
-    return s;
-}
-
-static void write_sequences(const void *context, int64_t begin, int64_t end, int worker) {
-    (void)worker;
-    const Slots *s = context;
-    const MxKernelCall *call = s->call;
-    const int32_t *sequences = call->in[3];
-    for (int64_t b = begin; b < end; b++) {
-        const int32_t *position = (const int32_t *)call->in[2] + b * s->rows;
-        const char *row = (const char *)call->in[1] + (size_t)(b * s->rows) * s->bytes;
-        char *cache = (char *)call->out[0] + (size_t)(sequences[b] * s->slots) * s->bytes;
-        for (int64_t t = 0; t < s->rows; t++)
-            if (position[t] >= 0)
-                memcpy(cache + (size_t)(position[t] % s->slots) * s->bytes,
-                       row + (size_t)t * s->bytes, s->bytes);
-    }
-}
-
-static void cache_write_run(const MxDevice *device, const MxKernelCall *call) {
-    Slots s = slots_of(call);
-    int64_t row_bytes = s.rows * (int64_t)s.bytes;
-    size_t all = (size_t)(call->in_type[0].shape.dim[0] * s.slots) * s.bytes;
-    if (!call->out[0]) return;
-    if (call->out[0] != call->in[0] && all) memcpy(call->out[0], call->in[0], all);
-    cpu_for(device, call->in_type[1].shape.dim[0], cpu_max(1, CPU_PIECE / cpu_max(1, row_bytes)),
-            write_sequences, &s);
-}
-
-const MxKernel cpu_cache_write = {.run = cache_write_run};
-
-/* ---- cache_attention */
-
 enum {
-    KEYS_A_BLOCK = 64,
+    KEYS_A_BLOCK = CACHE_ROOM - CACHE_ROWS,
     QUERIES_A_PIECE = 16 /* of a head */
 };
 
@@ -64,17 +19,23 @@ enum { ROWS = SINKS + 1, SEEN }; /* of pooled attention */
 typedef struct Cached {
     const MxKernelCall *call;
     const MxAttentionAttr *attr;
+    const CacheForm *form;
     MxDtype dtype;
     int keys, values; /* which inputs */
     int64_t batch, time, heads, group, key_heads, slots, width, value_width;
-    int64_t chunk; /* slots of a bit of what was chosen */
+    int64_t chunk;       /* slots of a bit of what was chosen */
+    int64_t times, side; /* of a piece of work: tokens, and heads of keys side by side */
     size_t worker_bytes;
 } Cached;
 
-static Cached cached_of(const MxKernelCall *call) {
+static Cached cached_of(const MxDevice *device, const MxKernelCall *call) {
+    const MxAttentionAttr *attr = call->attr;
     MxShape q = call->in_type[0].shape, k = call->in_type[1].shape;
+    int64_t times = cpu_max(1, cpu_min(QUERIES_A_PIECE, q.dim[1]));
+    int64_t rows = cpu_max(1, q.dim[0] * cpu_pieces(q.dim[1], times));
     return (Cached){.call = call,
-                    .attr = call->attr,
+                    .attr = attr,
+                    .form = cache_form(call->in_type[0].dtype),
                     .dtype = call->in_type[0].dtype,
                     .keys = K,
                     .values = V,
@@ -83,8 +44,10 @@ static Cached cached_of(const MxKernelCall *call) {
                     .heads = q.dim[2],
                     .group = q.dim[2] / k.dim[2],
                     .key_heads = k.dim[2],
+                    .times = times,
+                    .side = cpu_pieces(k.dim[2], cpu_pieces(device->n_threads, rows)),
                     .slots = k.dim[1],
-                    .chunk = cpu_max(1, ((const MxAttentionAttr *)call->attr)->chunk),
+                    .chunk = cpu_max(1, attr->chunk),
                     .width = q.dim[3],
                     .value_width = call->out_type[0].shape.dim[3]};
 }
@@ -104,21 +67,28 @@ typedef struct Query {
 } Query;
 
 typedef struct Work {
-    float *q, *out;       /* [queries of a piece, width], [.., value width] */
-    float *keys, *values; /* a block, where the cache holds no floats */
+    float *q, *out; /* [queries of a head, width], [.., value width] */
     Query *query;
 } Work;
 
 static size_t carve(const Cached *c, void *scratch, Work *w) {
-    size_t n = (size_t)(QUERIES_A_PIECE * c->group), k = (size_t)c->width,
+    size_t n = (size_t)(c->side * c->times * c->group), k = (size_t)c->width,
            v = (size_t)c->value_width;
     char *start = scratch;
     w->q = cpu_carve(&scratch, n * k * sizeof(float));
     w->out = cpu_carve(&scratch, n * v * sizeof(float));
-    w->keys = cpu_carve(&scratch, KEYS_A_BLOCK * k * sizeof(float));
-    w->values = cpu_carve(&scratch, KEYS_A_BLOCK * v * sizeof(float));
     w->query = cpu_carve(&scratch, n * sizeof(Query));
     return (size_t)((char *)scratch - start);
+}
+
+/* The part of a head, by its number in the piece. */
+static Work of_head(const Cached *c, const Work *w, int64_t i) {
+    int64_t n = c->times * c->group;
+    Work own = *w;
+    own.q += i * n * c->width;
+    own.out += i * n * c->value_width;
+    own.query += i * n;
+    return own;
 }
 
 /* The positions of a token's block, from t on in one direction, as far as its tokens follow one
@@ -152,60 +122,98 @@ static Range seen(const Cached *c, int64_t b, int64_t t) {
     return (Range){cpu_max(all.low, oldest), cpu_min(all.high, count - 1)};
 }
 
-/* The keys of n positions from `at` that the query sees; rows of them. */
-static void add_block(const Cached *c, Query *query, Range block, const float *const *keys,
-                      const float *const *values) {
-    float score[KEYS_A_BLOCK], cap = (float)c->attr->softcap, scale = (float)c->attr->scale;
-    int64_t from = cpu_max(query->sees.low, block.low) - block.low;
-    int64_t to = cpu_min(query->sees.high, block.high) - block.low + 1;
-    if (from >= to) return;
-    for (int64_t j = from; j < to; j++) {
-        score[j] = vec_dot(c->width, query->q, keys[j]) * scale;
-        if (cap > 0) score[j] = cap * vec_tanh(score[j] / cap);
-        int64_t slot = (block.low + j) % c->slots;
-        int64_t bit = slot / c->chunk;
-        if (query->chosen && !((uint32_t)query->chosen[bit / 32] >> bit % 32 & 1u))
-            score[j] = -INFINITY;
-    }
-    float most = vec_max(to - from, score + from, query->most);
-    float shrink = vec_exp(query->most - most);
-    query->sum *= shrink;
-    if (shrink != 1) vec_scale(c->value_width, shrink, query->out, query->out);
-    query->most = most;
-    for (int64_t j = from; j < to; j++) {
-        float p = vec_exp(score[j] - most);
-        query->sum += p;
-        vec_add_times(c->value_width, p, values[j], query->out);
+/* Keys and values of a block of neighbouring positions, and what their codes are multiplied with.
+ */
+typedef struct Keys {
+    Range range;
+    CacheRows keys, values;
+} Keys;
+
+/* Products of n rows from `from` on made scores: of keys that were not chosen none. */
+static void finish_scores(const Cached *c, const Query *query, const Keys *block, int64_t from,
+                          int64_t n, float *score) {
+    float cap = (float)c->attr->softcap, scale = (float)c->attr->scale;
+    for (int64_t j = 0; j < n; j++) score[j] *= scale;
+    for (int64_t j = 0; cap > 0 && j < n; j++) score[j] = cap * vec_tanh(score[j] / cap);
+    for (int64_t j = 0; query->chosen && j < n; j++) {
+        int64_t bit = (block->range.low + from + j) % c->slots / c->chunk;
+        if (!((uint32_t)query->chosen[bit / 32] >> bit % 32 & 1u)) score[j] = -INFINITY;
     }
 }
 
-/* n elements of a row of a cache, as floats. The rows of a head are far apart, so the one that is a
- * block further is asked for, into the second cache. */
-static const float *row_of(const Cached *c, int input, const int64_t sequence_slot_head[3],
-                           int64_t n, float *space) {
-    enum { LINE = 64, INTO_SECOND_CACHE = 2 };
-    const int64_t *i = sequence_slot_head, width = c->call->in_type[input].shape.dim[3];
-    int64_t at = ((i[0] * c->slots + i[1]) * c->key_heads + i[2]) * width;
-    int64_t bytes = (int64_t)mx_dtype_bytes(c->dtype), step = KEYS_A_BLOCK * c->key_heads * width;
-    const char *next = (const char *)c->call->in[input] + (at + step) * bytes;
-    for (int64_t b = 0; i[1] + KEYS_A_BLOCK < c->slots && b < n * bytes; b += LINE)
-        __builtin_prefetch(next + b, 0, INTO_SECOND_CACHE);
-    return cpu_read(c->call->in[input], c->dtype, at, n, space);
+/* Scores to what values are multiplied with; the query's sums are made relative to the new largest
+ * score. */
+static void soften(const Cached *c, Query *query, int64_t n, float *score) {
+    float most = vec_max(n, score, query->most), sum = 0;
+    float shrink = vec_exp(query->most - most);
+    if (shrink != 1) vec_scale(c->value_width, shrink, query->out, query->out);
+    query->most = most;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < n; j++) {
+        score[j] = vec_exp(score[j] - most);
+        sum += score[j];
+    }
+    query->sum = query->sum * shrink + sum;
+    for (int64_t j = n; j < CACHE_ROOM; j++) score[j] = 0;
+}
+
+static CacheRows part_of_rows(CacheRows rows, int64_t from, int64_t n) {
+    rows.first += from * rows.step;
+    rows.n = n;
+    return rows;
+}
+
+/* The keys of a block that a token's queries, one or CACHE_QUERIES, see. */
+static void add_block(const Cached *c, Query *query, int64_t n_queries, const Keys *block) {
+    float score[CACHE_QUERIES * CACHE_ROOM] = {0};
+    int64_t from = cpu_max(query->sees.low, block->range.low) - block->range.low;
+    int64_t to = cpu_min(query->sees.high, block->range.high) - block->range.low + 1;
+    int which = n_queries == CACHE_QUERIES;
+    if (from >= to) return;
+    const CacheRows keys = part_of_rows(block->keys, from, to - from);
+    const CacheRows values = part_of_rows(block->values, from, to - from);
+    c->form->dots[which](&keys, query->q, score);
+    for (int64_t i = 0; i < n_queries; i++) {
+        finish_scores(c, &query[i], block, from, to - from, score + i * CACHE_ROOM);
+        soften(c, &query[i], to - from, score + i * CACHE_ROOM);
+    }
+    c->form->add[which](&values, score, query->out);
+}
+
+/* n rows of a cache, of slots side by side. The first query of a block asks for the next one. */
+static CacheRows rows_of(const Cached *c, int input, const int64_t sequence_slot_head[3], int64_t n,
+                         int64_t width) {
+    const MxType *type = &c->call->in_type[input];
+    const int64_t *i = sequence_slot_head;
+    int64_t bytes = type->shape.dim[3] * (int64_t)mx_dtype_bytes(type->dtype);
+    int64_t at = ((i[0] * c->slots + i[1]) * c->key_heads + i[2]) * bytes;
+    return (CacheRows){.first = (const char *)c->call->in[input] + at,
+                       .n = n,
+                       .step = c->key_heads * bytes,
+                       .width = width,
+                       .apart = width,
+                       .ahead = KEYS_A_BLOCK * c->key_heads * bytes};
+}
+
+/* Positions of a block, whose slots lie side by side. */
+static int64_t end_of_rows(const Cached *c, int64_t low, int64_t high) {
+    int64_t side_by_side = low + c->slots - 1 - low % c->slots;
+    return cpu_min(cpu_min(low + KEYS_A_BLOCK - 1, side_by_side), high);
 }
 
 static void add_keys(const Cached *c, const Work *w, const int64_t b_head[2], int64_t n_queries,
-                     Range block) {
-    const float *keys[KEYS_A_BLOCK], *values[KEYS_A_BLOCK];
-    bool are_keys = c->call->in[c->values] == c->call->in[c->keys];
+                     Range range) {
     int64_t sequence = ((const int32_t *)c->call->in[SEQUENCES])[b_head[0]];
-    for (int64_t p = block.low; p <= block.high; p++) {
-        int64_t j = p - block.low, at[] = {sequence, p % c->slots, b_head[1]};
-        keys[j] = row_of(c, c->keys, at, c->width, w->keys + j * c->width);
-        values[j] = are_keys
-                        ? keys[j]
-                        : row_of(c, c->values, at, c->value_width, w->values + j * c->value_width);
+    const int64_t at[] = {sequence, range.low % c->slots, b_head[1]};
+    int64_t n = range.high - range.low + 1;
+    Keys block = {.range = range,
+                  .keys = rows_of(c, c->keys, at, n, c->width),
+                  .values = rows_of(c, c->values, at, n, c->value_width)};
+    for (int64_t i = 0, some = c->group % CACHE_QUERIES ? 1 : CACHE_QUERIES; i < n_queries;
+         i += some) {
+        add_block(c, &w->query[i], some, &block);
+        block.keys.ahead = block.values.ahead = 0;
     }
-    for (int64_t i = 0; i < n_queries; i++) add_block(c, &w->query[i], block, keys, values);
 }
 
 /* Queries of one head of keys, from time t on; returns what they see together. */
@@ -251,8 +259,10 @@ static void add_rows(const Cached *c, const Work *w, const int64_t b_head_t_n[4]
             (const int32_t *)c->call->in[SEEN] + row * cpu_pieces(behind.slots, 32);
         if (positions[row] >= 0) w->query[i].sees = all;
     }
-    for (int64_t p = 0; p < behind.slots; p += KEYS_A_BLOCK)
-        add_keys(&behind, w, b_head_t_n, n, (Range){p, cpu_min(p + KEYS_A_BLOCK - 1, all.high)});
+    for (int64_t p = 0, end; p < behind.slots; p = end + 1) {
+        end = end_of_rows(&behind, p, all.high);
+        add_keys(&behind, w, b_head_t_n, n, (Range){p, end});
+    }
 }
 
 static void end_queries(const Cached *c, const Work *w, const int64_t b_head_t_n[4]) {
@@ -266,21 +276,43 @@ static void end_queries(const Cached *c, const Work *w, const int64_t b_head_t_n
     }
 }
 
-/* Pieces of work: some queries of the heads that share one of keys, of a sequence. */
+/* Some tokens of a sequence, and heads of keys from the first on: a block of the cache is read for
+ * one head after the other, as heads of a position lie side by side. */
+static void attend_piece(const Cached *c, const Work *w, const int64_t b_head_t_n[4]) {
+    int64_t b = b_head_t_n[0], first = b_head_t_n[1], t = b_head_t_n[2], n = b_head_t_n[3];
+    int64_t heads = cpu_min(c->side, c->key_heads - first);
+    Range all = {0, -1};
+    for (int64_t i = 0; i < heads; i++) {
+        Work own = of_head(c, w, i);
+        all = begin_queries(c, &own, (int64_t[]){b, first + i, t, n});
+    }
+    for (int64_t p = all.low, end; p <= all.high; p = end + 1) {
+        end = end_of_rows(c, p, all.high);
+        for (int64_t i = 0; i < heads; i++) {
+            Work own = of_head(c, w, i);
+            add_keys(c, &own, (int64_t[]){b, first + i}, n, (Range){p, end});
+        }
+    }
+    for (int64_t i = 0; i < heads; i++) {
+        Work own = of_head(c, w, i);
+        if (c->call->n_in > ROWS) add_rows(c, &own, (int64_t[]){b, first + i, t, n});
+        end_queries(c, &own, (int64_t[]){b, first + i, t, n});
+    }
+}
+
+static int64_t pieces_of(const Cached *c) {
+    return c->batch * cpu_pieces(c->time, c->times) * cpu_pieces(c->key_heads, c->side);
+}
+
 static void attend(const void *context, int64_t begin, int64_t end, int worker) {
     const Cached *c = context;
-    int64_t pieces = cpu_pieces(c->time, QUERIES_A_PIECE);
+    int64_t pieces = cpu_pieces(c->time, c->times), parts = cpu_pieces(c->key_heads, c->side);
     Work w;
     carve(c, (char *)c->call->scratch + c->worker_bytes * (size_t)worker, &w);
     for (int64_t i = begin; i < end; i++) {
-        int64_t b = i / pieces / c->key_heads, head = i / pieces % c->key_heads;
-        int64_t t = i % pieces * QUERIES_A_PIECE, n = cpu_min(QUERIES_A_PIECE, c->time - t);
-        const int64_t which[] = {b, head, t, n * c->group};
-        Range all = begin_queries(c, &w, which);
-        for (int64_t p = all.low; p <= all.high; p += KEYS_A_BLOCK)
-            add_keys(c, &w, which, which[3], (Range){p, cpu_min(p + KEYS_A_BLOCK - 1, all.high)});
-        if (c->call->n_in > ROWS) add_rows(c, &w, which);
-        end_queries(c, &w, which);
+        int64_t b = i / pieces / parts, part = i / pieces % parts, t = i % pieces * c->times;
+        int64_t n = cpu_min(c->times, c->time - t) * c->group;
+        attend_piece(c, &w, (int64_t[]){b, part * c->side, t, n});
     }
 }
 
@@ -354,7 +386,7 @@ static bool attend_stretches(const MxDevice *device, const Cached *c) {
 /* ---- */
 
 static size_t cache_attention_scratch(const MxDevice *device, const MxKernelCall *call) {
-    Cached c = cached_of(call);
+    Cached c = cached_of(device, call);
     Attention a = attention_of(device, call);
     Work w;
     size_t few = carve(&c, NULL, &w);
@@ -364,13 +396,12 @@ static size_t cache_attention_scratch(const MxDevice *device, const MxKernelCall
 }
 
 static void cache_attention_run(const MxDevice *device, const MxKernelCall *call) {
-    Cached c = cached_of(call);
+    Cached c = cached_of(device, call);
     Work w;
     bool is_pooled = call->n_in > ROWS;
     if (!call->out[0] || (!is_pooled && attend_stretches(device, &c))) return;
     c.worker_bytes = carve(&c, NULL, &w);
-    cpu_for_uneven(device, c.batch * c.key_heads * cpu_pieces(c.time, QUERIES_A_PIECE), 1, attend,
-                   &c);
+    cpu_for_uneven(device, pieces_of(&c), 1, attend, &c);
 }
 
 const MxKernel cpu_cache_attention = {.scratch = cache_attention_scratch,

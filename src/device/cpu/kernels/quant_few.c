@@ -4,12 +4,9 @@
  *
  * A value is the dequantized code, rounded to the dtype of the other operand, and sums have the
  * order of products with floats (few.c). */
+#include "lanes.h"
 #include "quant.h"
 #include "vec.h"
-
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
 
 /* The rows of an array. */
 typedef struct Codes {
@@ -41,25 +38,6 @@ static void fetch_rows(const CpuRows *rows, int64_t row, int64_t column, int64_t
 /* ---- values in registers */
 
 #if defined(__AVX512F__)
-typedef __m512 Lanes;
-enum { LANES = 16 };
-
-static inline Lanes load(const float *x) {
-    return _mm512_loadu_ps(x);
-}
-static inline void store(float *y, Lanes x) {
-    _mm512_storeu_ps(y, x);
-}
-static inline Lanes all_are(float x) {
-    return _mm512_set1_ps(x);
-}
-static inline Lanes times(Lanes x, Lanes y) {
-    return _mm512_mul_ps(x, y);
-}
-static inline Lanes times_and(Lanes x, Lanes y, Lanes sum) {
-    return _mm512_fmadd_ps(x, y, sum);
-}
-
 /* Codes of half a byte come out in an order of their own: two words of eight take turns, as a load
  * gives them. What meets them is put in that order, once for all rows, and put back. A permutation
  * reads the low four bits of each code. */
@@ -78,10 +56,6 @@ static inline Lanes pair_order_back(Lanes x) {
     return _mm512_permutexvar_ps(
         _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15), x);
 }
-static inline Lanes int8_values(const uint8_t *codes) {
-    __m128i x = _mm_loadu_si128((const __m128i *)(const void *)codes);
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(x));
-}
 static inline Lanes rounded_lanes(Lanes x) {
     __m512i bits = _mm512_castps_si512(x), one = _mm512_set1_epi32(1);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
@@ -89,25 +63,6 @@ static inline Lanes rounded_lanes(Lanes x) {
     return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(~0xffff)));
 }
 #elif defined(__AVX2__)
-typedef __m256 Lanes;
-enum { LANES = 8 };
-
-static inline Lanes load(const float *x) {
-    return _mm256_loadu_ps(x);
-}
-static inline void store(float *y, Lanes x) {
-    _mm256_storeu_ps(y, x);
-}
-static inline Lanes all_are(float x) {
-    return _mm256_set1_ps(x);
-}
-static inline Lanes times(Lanes x, Lanes y) {
-    return _mm256_mul_ps(x, y);
-}
-static inline Lanes times_and(Lanes x, Lanes y, Lanes sum) {
-    return _mm256_fmadd_ps(x, y, sum);
-}
-
 /* Permutations read the low three bits of a code, the fourth chooses between them. */
 static inline Lanes pair_values(const float *values, const uint8_t *codes) {
     const __m256i shift = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
@@ -123,10 +78,6 @@ static inline Lanes pair_order(Lanes x) {
 }
 static inline Lanes pair_order_back(Lanes x) {
     return x;
-}
-static inline Lanes int8_values(const uint8_t *codes) {
-    __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)codes);
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x));
 }
 static inline Lanes rounded_lanes(Lanes x) {
     __m256i bits = _mm256_castps_si256(x), one = _mm256_set1_epi32(1);
@@ -159,14 +110,14 @@ static inline __attribute__((always_inline)) void add(const CpuRows *rows, int64
     const float *scales = x->scales + row / x->quant.tile * x->width + column;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        Lanes all = load(sum + i), scale = load(scales + i);
+        Lanes all = lanes_load(sum + i), scale = lanes_load(scales + i);
         if (are_pairs) all = pair_order(all), scale = pair_order(scale);
         for (int64_t r = 0; r < CPU_ROWS; r++) {
             const uint8_t *at = codes + r * step + i / each;
-            Lanes value = times(are_pairs ? pair_values(values, at) : int8_values(at), scale);
-            all = times_and(all_are(a[r]), rounds ? rounded_lanes(value) : value, all);
+            Lanes value = lanes_times(are_pairs ? pair_values(values, at) : lanes_int8(at), scale);
+            all = lanes_times_and(lanes_all(a[r]), rounds ? rounded_lanes(value) : value, all);
         }
-        store(sum + i, are_pairs ? pair_order_back(all) : all);
+        lanes_store(sum + i, are_pairs ? pair_order_back(all) : all);
     }
     add_last(c, row, column + i, n - i, a, sum + i);
 }
