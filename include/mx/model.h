@@ -153,7 +153,7 @@ typedef struct MxModelInputs {
 } MxModelInputs;
 
 /* A cache of a layer for the tokens of a sequence: an array with a row per position
- * (mx_cache_write), in the model's dtype or of ids, or one state for all positions in f32
+ * (mx_cache_write), in the model's dtype, of ids or of codes, or one state for all positions in f32
  * (mx_cache_delta). */
 typedef struct MxModelCache {
     const char *name;
@@ -161,11 +161,12 @@ typedef struct MxModelCache {
     int64_t window; /* number of positions that are read, including the token's own; 0 = all */
     int64_t ratio;  /* above 0: a row for each window of so many positions, of which all are read */
     bool is_memory;
-    bool are_ids; /* i32 */
+    bool are_ids;   /* i32 */
+    bool are_codes; /* u8, of mx_cache_codes */
 } MxModelCache;
 
 /* mx_model_caches — all caches of a model; `n` receives their number. Errors: models in which
- * tokens attend to later ones. */
+ * tokens attend to later ones; quantize_kvcache with caches that are no keys and values. */
 bool mx_model_caches(MxArena *arena, const MxModel *model, const MxModelCache **out, int *n,
                      MxError *err);
 

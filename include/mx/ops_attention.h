@@ -28,6 +28,7 @@ typedef struct MxAttentionAttr {
                           of a query that sees none o is 0 and the log-sum minus infinity */
     int64_t first_key;
     int64_t value_width; /* only for mx_cache_attention */
+    MxQtype kept;        /* only for mx_cache_attention: k and v are what mx_cache_codes makes */
     int64_t block_size;  /* for mx_attention_blocks above 0; for others 0 */
     bool is_chosen;      /* for mx_attention_chosen true; for others false */
     int64_t chunk;       /* above 0: chosen are chunks of so many keys, by each head for itself */

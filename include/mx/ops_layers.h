@@ -239,13 +239,29 @@ typedef struct MxCachePlace {
  * variable. */
 MxValue mx_cache_write(MxTrace *t, MxValue cache, MxValue rows, MxCachePlace place);
 
+/* mx_cache_codes — rows of heads x [B, T, K, H] in few bits, u8 [B, T, K, mx_cache_row_bytes]:
+ * codes of MX_INT8 or MX_INT4 (of 4 bits element i in the low half of a byte, element i + ceil(H /
+ * 2) in the high one), then s in x's dtype. The largest magnitude of a row, or of all heads of a
+ * token, m, sets s = m / 127.5 or m / 7.5; a code is x (127.5 / m), to the nearest, ties to even,
+ * at most 127 or 7, and stands for code s. All that is computed is rounded to x's dtype. A row with
+ * an element that is not finite stands for NaN. Source: MaxText inference/kvcache.py, KVQuant
+ * @e591f30c. */
+typedef struct MxCacheCodesAttr {
+    MxQtype type;
+    bool spans_heads;
+} MxCacheCodesAttr;
+MxValue mx_cache_codes(MxTrace *t, MxValue x, MxCacheCodesAttr attr);
+/* mx_cache_row_bytes — of a head's codes and scale. */
+int64_t mx_cache_row_bytes(MxQtype type, int64_t width, MxDtype dtype);
+
 /* mx_cache_attention — attention of queries q [B, T, N, H] over caches of keys k [S, C, K, H] and
  * values v [S, C, K, W]: o [B, T, N, W], as in mx_attention (attr's is_part is ignored); values are
  * the first attr.value_width elements of v's rows, 0 = all, and v may be k. Padding, and queries
  * without keys, get zeros. sinks f32 [N] as in mx_attention_sinks, or MX_NONE; with attr.is_chosen
  * it is the chosen ones of C slots, i32 [B, T, ceil(C / 32)]; with attr.block_size the blocks of
  * the piece's tokens, i32 [B, T], as in mx_attention_blocks: tokens of one block at neighbouring
- * positions of the piece attend to each other. */
+ * positions of the piece attend to each other. With attr.kept k and v are u8 [S, C, K,
+ * mx_cache_row_bytes] and stand for rows of H and attr.value_width elements. */
 MxValue mx_cache_attention(MxTrace *t, const MxValue qkv[3], MxCachePlace place, MxValue sinks,
                            MxAttentionAttr attr);
 

@@ -91,6 +91,11 @@ static bool has_writer(const ConfigLoad *load) {
     return mx_config_writes(load->config);
 }
 
+static bool has_caches(const ConfigLoad *load) {
+    const MxConfig *c = load->config;
+    return mx_config_writes(c) || c->sample_prompts || c->eval_tasks.n;
+}
+
 /* Where the policy of each step counts as the writer, every ratio is 1. */
 static bool has_ratios(const ConfigLoad *load) {
     const MxConfig *c = load->config;
@@ -181,6 +186,8 @@ static const Test
                 "with rl.grpo_beta above 0"},
     writes = {has_writer, "it acts where the policy writes responses: use_grpo with "
                           "another rl.reward than data"},
+    caches = {has_caches, "it acts where tokens are generated: mxdecode --config, sample_prompts, "
+                          "eval_tasks, or use_grpo with another rl.reward than data"},
     bounds = {has_ratios, "it acts where rl.recorded_logprobs is true or rl.num_iterations above "
                           "1: else every ratio is 1"},
     teacher = {has_teacher, "it acts where teacher_overrides names a teacher, or offline_data_dir "

@@ -164,7 +164,7 @@ static void finish_kv(const Pass *p, const Spec *spec, const Leaves *l, const Mx
                       MxValue kv[2]) {
     kv[0] = rotate(p, spec, norm_of_heads(p, spec, qkv[1], l->key_norm));
     kv[1] = norm_of_values(p, spec, qkv[2], l->value_norm);
-    model_keep_both(p, kv);
+    model_keep_both(p, spec, kv);
 }
 
 static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x_BTD) {
@@ -192,12 +192,18 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
 }
 
 static int caches(const MxConfig *c, const Spec *spec, MxModelCache out[MODEL_MOST_CACHES]) {
-    MxShape row = MX_SHAPE(spec->n_kv_heads, spec->head_dim);
-    (void)c;
+    static const char *const names[] = {"key", "value"};
+    MxDtype dtype = MX_F32;
+    int64_t width = spec->head_dim;
     if (spec->row->takes_kv) return 0;
-    out[0] = (MxModelCache){.name = "key", .row = row, .window = spec->attention.window};
-    out[1] = (MxModelCache){.name = "value", .row = row, .window = spec->attention.window};
-    return 2;
+    mx_dtype_parse(c->dtype, &dtype);
+    if (spec->kept.type) width = mx_cache_row_bytes(spec->kept.type, width, dtype);
+    for (int i = 0; i < MX_COUNT(names); i++)
+        out[i] = (MxModelCache){.name = names[i],
+                                .row = MX_SHAPE(spec->n_kv_heads, width),
+                                .window = spec->attention.window,
+                                .are_codes = spec->kept.type != MX_NOT_QUANTIZED};
+    return MX_COUNT(names);
 }
 
 /* ---- cost */

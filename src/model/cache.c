@@ -10,8 +10,11 @@ MxValue model_keep(const Pass *p, int cache, MxValue rows) {
     return all;
 }
 
-void model_keep_both(const Pass *p, MxValue kv[2]) {
-    for (int i = 0; p->caches && i < 2; i++) kv[i] = model_keep(p, i, kv[i]);
+void model_keep_both(const Pass *p, const Spec *spec, MxValue kv[2]) {
+    for (int i = 0; p->caches && i < 2; i++) {
+        if (spec->kept.type) kv[i] = mx_cache_codes(p->t, kv[i], spec->kept);
+        kv[i] = model_keep(p, i, kv[i]);
+    }
 }
 
 /* Each head sees the chunks of keys that it chooses. */
@@ -36,6 +39,10 @@ MxValue model_attend(const Pass *p, const Spec *spec, const MxValue qkv[3], MxVa
         p->images_BT != MX_NONE && (!v.encoder->in_windows || attr.mask == MX_MASK_SLIDING);
     MX_ASSERT(!has_blocks || sinks == MX_NONE); /* the config sees to that */
     if (has_blocks) attr.block_size = v.tokens;
+    if (p->caches && spec->kept.type) {
+        attr.kept = spec->kept.type;
+        attr.value_width = spec->head_dim;
+    }
     if (p->caches)
         return mx_cache_attention(t, qkv, p->place, has_blocks ? p->images_BT : sinks, attr);
     if (has_blocks) return mx_attention_blocks(t, qkv, p->segments_BT, p->images_BT, attr);
@@ -81,6 +88,23 @@ int model_count_caches(const MxModel *model, const Layer *layer) {
     return list_caches(model, layer, own);
 }
 
+static bool check_layer(const MxModel *model, const Layer *layer, MxError *err) {
+    const MxConfig *c = model->config;
+    const Spec *spec = &model->specs[layer->spec];
+    const char *numbers = spec->chunks.n_best ? "keys of which heads choose chunks (moba)"
+                                              : layer->block[0].block->keeps_numbers;
+    MxMask mask = spec->attention.mask;
+    if (mask == MX_MASK_FULL || mask == MX_MASK_BLOCKS)
+        return mx_config_fail(err, c, MX_KEY_attention_type,
+                              "%s: tokens see those behind them, so none can be generated after "
+                              "them",
+                              c->attention_type);
+    return !c->quantize_kvcache || !numbers ||
+           mx_config_fail(err, c, MX_KEY_quantize_kvcache,
+                          "true, but caches have %s, which are not kept in few bits; wants false",
+                          numbers);
+}
+
 /* Every layer's first block, and its memories, look at other tokens. */
 bool mx_model_caches(MxArena *arena, const MxModel *model, const MxModelCache **out, int *n,
                      MxError *err) {
@@ -88,12 +112,7 @@ bool mx_model_caches(MxArena *arena, const MxModel *model, const MxModelCache **
     *n = 0;
     for (int i = 0; i < model->n_layers; i++) {
         const Layer *layer = &model->layers[i];
-        MxMask mask = model->specs[layer->spec].attention.mask;
-        if (mask == MX_MASK_FULL || mask == MX_MASK_BLOCKS)
-            return mx_config_fail(
-                err, model->config, MX_KEY_attention_type,
-                "%s: tokens see those behind them, so none can be generated after them",
-                model->config->attention_type);
+        if (!check_layer(model, layer, err)) return false;
         for (int more = list_caches(model, layer, all + *n); more > 0; more--, (*n)++)
             all[*n].name = mx_path_join(arena, layer->scope, all[*n].name);
     }

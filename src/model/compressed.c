@@ -359,6 +359,7 @@ const Block block_compressed = {
     .params = add_params,
     .trace = trace,
     .caches = caches,
+    .keeps_numbers = "what compressed attention makes rows of windows of",
     .flops = flops,
     .width = width,
     .rope_width = rope_width,

@@ -25,7 +25,8 @@ typedef struct Spec {
     int64_t head_dim, n_kv_heads;             /* of attention with keys and values */
     bool shares_kv;                           /* keys are values too */
     MxAttentionAttr attention;
-    MxChunksAttr chunks; /* n_best above 0: heads choose chunks of keys */
+    MxChunksAttr chunks;   /* n_best above 0: heads choose chunks of keys */
+    MxCacheCodesAttr kept; /* how caches have keys and values; a type of 0: as numbers */
     MxRopeFreqs rope;
     MxRopeAttr rope_layout;
     MxRopeFreqs window_rope; /* of compressed attention: of windows' numbers, not of positions */
@@ -206,9 +207,9 @@ struct Block {
     const void *(*params)(const Place *place, const MxConfig *config, const Spec *spec);
     /* x [B, T, D], normed -> [B, T, D]. */
     MxValue (*trace)(const Pass *pass, const Spec *spec, const void *own, MxValue x);
-    /* What it keeps of earlier tokens, names without the layer's; returns how many. NULL = it looks
-     * at no other tokens. */
+    /* Caches, names without the layer's; returns how many. NULL = it looks at no other tokens. */
     int (*caches)(const MxConfig *config, const Spec *spec, MxModelCache out[MODEL_MOST_CACHES]);
+    const char *keeps_numbers; /* in caches, never in few bits: for a message; NULL = nothing */
     BlockFlops (*flops)(const MxConfig *config, const MxLayerSpec *spec, const MxBlockSpec *row,
                         double rows, double length);
     /* The widest value of a token. */
@@ -330,10 +331,10 @@ double model_indexer_share(const MxConfig *config, double length);
 /* ---- looking at other tokens (cache.c): those of the pass, or, where it has caches, also those
  * that the layer's cache number `cache` has, to which these are then added */
 
-/* model_keep_both — keys and values put into caches 0 and 1, if there are caches: all of them.
+/* model_keep_both — keys and values put into caches 0 and 1, if there are caches: all they have.
  * model_attend — attention of queries over these [B, T, heads, width] as the layer's spec says.
  * sinks  MX_NONE = none */
-void model_keep_both(const Pass *p, MxValue kv[2]);
+void model_keep_both(const Pass *p, const Spec *spec, MxValue kv[2]);
 MxValue model_attend(const Pass *p, const Spec *spec, const MxValue qkv[3], MxValue sinks);
 /* model_keep — rows [B, T, ..] put into a cache: all of it. */
 MxValue model_keep(const Pass *p, int cache, MxValue rows);

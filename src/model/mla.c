@@ -208,6 +208,7 @@ const Block block_mla = {
     .params = add_params,
     .trace = trace,
     .caches = caches,
+    .keeps_numbers = "the narrow vectors of latent attention",
     .flops = flops,
     .width = width,
     .rope_width = rope_width,

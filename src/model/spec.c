@@ -190,6 +190,13 @@ static bool read_attention(const MxConfig *c, Spec *spec, MxError *err) {
     return read_chunks(c, spec, err);
 }
 
+/* Of keys and values of earlier tokens. Source: MaxText inference/kvcache.py @e591f30c. */
+static MxCacheCodesAttr read_kept(const MxConfig *c) {
+    MxCacheCodesAttr kept = {.spans_heads = !strcmp(c->kv_quant_axis, "heads_and_dkv")};
+    if (c->quantize_kvcache) mx_qtype_parse(c->kv_quant_dtype, &kept.type);
+    return kept;
+}
+
 MxLayers mx_model_layers(const MxConfig *config) {
     MxLayerKeys keys = {.n = config->num_decoder_layers,
                         .n_dense = config->first_num_dense_layers,
@@ -220,6 +227,7 @@ bool model_read_spec(MxArena *arena, const MxConfig *config, const MxLayerSpec *
                   .epsilon = config->normalization_layer_epsilon,
                   .norms_heads = row->norms_heads || config->use_qk_norm,
                   .has_bias = row->has_biases || config->attention_bias,
+                  .kept = read_kept(config),
                   .score = score_of(config)};
     out->has_out_bias = row->has_biases || (row->has_out_bias && config->attention_bias);
     for (int i = 0; i < MX_LAYER_BLOCKS; i++)

@@ -176,6 +176,7 @@ void ops_print_attention(MxText *text, const void *attr) {
     if (a->is_swapped) mx_text_add(text, " and %lld", (long long)a->second_query);
     if (a->has_key_part) mx_text_add(text, " keys from %lld", (long long)a->first_key);
     if (a->value_width) mx_text_add(text, " values %lld", (long long)a->value_width);
+    if (a->kept) mx_text_add(text, " kept as %s", mx_qtype_name(a->kept));
 }
 
 /* The most keys that the last query sees, segments aside; of queries that all see as many, none. */

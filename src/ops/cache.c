@@ -12,6 +12,51 @@ bool ops_is_place(MxInfer *infer, int i, int64_t B, int64_t T) {
            mx_infer_fail(infer, "positions must be [B, T], sequences [B]");
 }
 
+/* ---- rows in few bits */
+
+int64_t mx_cache_row_bytes(MxQtype type, int64_t width, MxDtype dtype) {
+    int64_t each = mx_qtype_a_byte(type);
+    return (width + each - 1) / each + (int64_t)mx_dtype_bytes(dtype);
+}
+
+MxValue mx_cache_codes(MxTrace *t, MxValue x, MxCacheCodesAttr attr) {
+    return mx_trace_node(t, &op_cache_codes, &x, 1, &attr);
+}
+
+static bool cache_codes_infer(MxInfer *infer) {
+    const MxCacheCodesAttr *attr = infer->attr;
+    MxType x = infer->in[0];
+    if (!ops_is_real(infer, 0)) return false;
+    if (x.shape.rank != 4) return mx_infer_fail(infer, "rows of heads must be [B, T, K, H]");
+    if (attr->type != MX_INT8 && attr->type != MX_INT4)
+        return mx_infer_fail(infer, "codes of caches are int8 or int4");
+    x.shape.dim[3] = mx_cache_row_bytes(attr->type, x.shape.dim[3], x.dtype);
+    infer->out[0] = (MxType){MX_U8, x.shape};
+    return true;
+}
+
+/* All but the elements of a row, and the heads that share a scale. */
+static void cache_codes_cut(MxFactors *f) {
+    const MxCacheCodesAttr *attr = f->attr;
+    for (int d = 0; d < (attr->spans_heads ? 2 : 3); d++)
+        f->in_dim[0][d] = f->out_dim[0][d] = ops_new_factor(f);
+}
+
+static void print_codes(MxText *text, const void *attr) {
+    const MxCacheCodesAttr *a = attr;
+    mx_text_add(text, "%s%s", mx_qtype_name(a->type), a->spans_heads ? " of all heads" : "");
+}
+
+const MxOp op_cache_codes = {
+    .name = "cache_codes",
+    .arity = 1,
+    .attr_bytes = sizeof(MxCacheCodesAttr),
+    .infer = cache_codes_infer,
+    .partition = cache_codes_cut,
+    .print = print_codes,
+    .doc = "rows of heads as codes of few bits, each with a scale",
+};
+
 /* ---- rows of positions */
 
 MxValue mx_cache_write(MxTrace *t, MxValue cache, MxValue rows, MxCachePlace place) {
@@ -22,8 +67,8 @@ MxValue mx_cache_write(MxTrace *t, MxValue cache, MxValue rows, MxCachePlace pla
 static bool cache_write_infer(MxInfer *infer) {
     MxShape cache = infer->in[0].shape, rows = infer->in[1].shape;
     infer->out[0] = infer->in[0];
-    bool are_ids = infer->in[0].dtype == MX_I32;
-    if (!are_ids && !ops_is_real(infer, 0)) return false;
+    MxDtype dtype = infer->in[0].dtype; /* of ids and codes too */
+    if (dtype != MX_I32 && dtype != MX_U8 && !ops_is_real(infer, 0)) return false;
     if (!ops_is(infer, 1, infer->in[0].dtype, cache.rank)) return false;
     if (cache.rank < 2 || cache.dim[1] < 1) return mx_infer_fail(infer, "a cache is [S, C, ..]");
     for (int d = 2; d < cache.rank; d++)
@@ -83,13 +128,28 @@ static bool check_more(MxInfer *infer) {
            mx_infer_fail(infer, "sinks must be float32 [N]");
 }
 
+/* Gives the widths of the rows that codes of k and v stand for. */
+static bool check_kept(MxInfer *infer, MxShape *k, MxShape *v) {
+    const MxAttentionAttr *attr = infer->attr;
+    MxType q = infer->in[Q];
+    int64_t of_key = mx_cache_row_bytes(attr->kept, q.shape.dim[3], q.dtype);
+    int64_t of_value = mx_cache_row_bytes(attr->kept, attr->value_width, q.dtype);
+    if (k->dim[3] != of_key || v->dim[3] != of_value)
+        return mx_infer_fail(infer, "k and v must be rows of codes and a scale");
+    k->dim[3] = q.shape.dim[3];
+    v->dim[3] = attr->value_width;
+    return true;
+}
+
 static bool cache_attention_infer(MxInfer *infer) {
+    const MxAttentionAttr *attr = infer->attr;
     MxShape q = infer->in[Q].shape, k = infer->in[K].shape, v = infer->in[V].shape;
-    MxDtype dtype = infer->in[Q].dtype;
+    MxDtype dtype = infer->in[Q].dtype, kept = attr->kept ? MX_U8 : dtype;
     if (!ops_is_real(infer, Q) || !ops_is(infer, COUNTS, MX_I32, 1)) return false;
-    if (q.rank != 4 || k.rank != 4 || v.rank != 4 || infer->in[K].dtype != dtype ||
-        infer->in[V].dtype != dtype)
+    if (q.rank != 4 || k.rank != 4 || v.rank != 4 || infer->in[K].dtype != kept ||
+        infer->in[V].dtype != kept)
         return mx_infer_fail(infer, "q must be [B, T, N, H], k and v [S, C, K, H] of its dtype");
+    if (attr->kept && !check_kept(infer, &k, &v)) return false;
     if (memcmp(k.dim, v.dim, 3 * sizeof *k.dim))
         return mx_infer_fail(infer, "v must be k's shape but for its own width");
     if (q.dim[3] != k.dim[3] || k.dim[1] < 1 || k.dim[2] < 1 || q.dim[2] % k.dim[2])

@@ -145,6 +145,13 @@ static int64_t slots_of(const MxGeneration *g, const MxModelCache *cache) {
     return seen < g->capacity ? seen : g->capacity;
 }
 
+static MxDtype dtype_of(const MxModelCache *cache, MxDtype of_activations) {
+    return cache->is_memory   ? MX_F32
+           : cache->are_ids   ? MX_I32
+           : cache->are_codes ? MX_U8
+                              : of_activations;
+}
+
 static bool declare_caches(MxTrainState *s, MxError *err) {
     const MxModelCache *cache;
     MxDtype dtype;
@@ -158,8 +165,8 @@ static bool declare_caches(MxTrainState *s, MxError *err) {
         shape.dim[0] = s->generation.rows;
         shape.dim[1] = slots_of(&s->generation, &cache[i]);
         memcpy(shape.dim + 2, cache[i].row.dim, sizeof shape.dim - 2 * sizeof *shape.dim);
-        MxDtype of_cache = cache[i].is_memory ? MX_F32 : cache[i].are_ids ? MX_I32 : dtype;
-        s->caches[i] = program_add_var(s, "cache", cache[i].name, (MxType){of_cache, shape});
+        s->caches[i] =
+            program_add_var(s, "cache", cache[i].name, (MxType){dtype_of(&cache[i], dtype), shape});
     }
     return true;
 }

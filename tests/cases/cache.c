@@ -3,6 +3,70 @@
 
 #include <math.h>
 
+/* ---- rows in few bits */
+
+static float rounded(float x, MxDtype dtype) {
+    return dtype == MX_F32 ? x : mx_bf16_to_f32(mx_f32_to_bf16(x));
+}
+
+static int64_t code_bytes(MxQtype type, int64_t n) {
+    return type == MX_INT4 ? (n + 1) / 2 : n;
+}
+
+/* Element i of n that a row of bytes stands for. */
+static double kept_value(MxQtype type, MxDtype dtype, const double *row, int64_t n, int64_t i) {
+    const double *behind = row + code_bytes(type, n);
+    int half = (int)code_bytes(MX_INT4, n), code = (int)row[type == MX_INT4 ? i % half : i];
+    uint32_t bits = 0;
+    float scale;
+    for (int b = 0; b < (dtype == MX_F32 ? 4 : 2); b++)
+        bits |= (uint32_t)behind[b] << (8 * b + (dtype == MX_F32 ? 0 : 16));
+    memcpy(&scale, &bits, sizeof scale);
+    if (type == MX_INT4) code = i < half ? code & 15 : code >> 4;
+    int most = type == MX_INT4 ? 7 : 127;
+    return (double)(code > most ? code - 2 * (most + 1) : code) * (double)scale;
+}
+
+static void put_scale(float scale, MxDtype dtype, double *to) {
+    uint32_t bits;
+    memcpy(&bits, &scale, sizeof bits);
+    for (int b = 0; b < (dtype == MX_F32 ? 4 : 2); b++)
+        to[b] = bits >> (8 * b + (dtype == MX_F32 ? 0 : 16)) & 255;
+}
+
+/* Rows of heads, of which as many as share a scale are given. */
+static void ref_codes_of(const Reference *r, int64_t first, int64_t n_heads) {
+    const MxCacheCodesAttr *attr = r->attr;
+    MxDtype dtype = r->in_type[0].dtype;
+    int64_t H = r->in_type[0].shape.dim[3], bytes = r->out_type[0].shape.dim[3];
+    float bound = attr->type == MX_INT4 ? 7.5f : 127.5f, most = bound - 0.5f, largest = 0;
+    const double *x = r->in[0] + first * H;
+    for (int64_t i = 0; i < n_heads * H; i++) largest = fmaxf(largest, fabsf((float)x[i]));
+    for (int64_t h = 0; h < n_heads; h++, x += H) {
+        double *row = r->out[0] + (first + h) * bytes;
+        int64_t half = code_bytes(MX_INT4, H);
+        for (int64_t i = 0; i < bytes; i++) row[i] = 0;
+        for (int64_t i = 0; i < H && largest > 0; i++) {
+            float times = rounded(bound / largest, dtype);
+            int code = (int)fminf(rintf(rounded((float)x[i] * times, dtype)), most);
+            if (attr->type == MX_INT8)
+                row[i] = code & 255;
+            else
+                row[i % half] += (code & 15) << (i < half ? 0 : 4);
+        }
+        put_scale(rounded(largest / bound, dtype), dtype, row + code_bytes(attr->type, H));
+    }
+}
+
+static void ref_cache_codes(const Reference *r) {
+    const MxCacheCodesAttr *attr = r->attr;
+    MxShape x = r->in_type[0].shape;
+    int64_t shared = attr->spans_heads ? x.dim[2] : 1;
+    for (int64_t i = 0; i < x.dim[0] * x.dim[1] * x.dim[2]; i += shared) ref_codes_of(r, i, shared);
+}
+
+/* ---- rows of positions */
+
 /* Copies the cache; rows of pieces then go to their slots. */
 static void ref_cache_write(const Reference *r) {
     int64_t slots = r->in_type[0].shape.dim[1], T = r->in_type[1].shape.dim[1];
@@ -51,11 +115,18 @@ static bool is_of_block(const Reference *r, int64_t row, int64_t p) {
     return true;
 }
 
+/* Element i of n of a row of a cache. */
+static double element(const Reference *r, int input, int64_t row, int64_t n, int64_t i) {
+    const MxAttentionAttr *attr = r->attr;
+    const double *from = r->in[input] + row * r->in_type[input].shape.dim[3];
+    return attr->kept ? kept_value(attr->kept, r->in_type[Q].dtype, from, n, i) : from[i];
+}
+
 static double score_of(const Reference *r, const double *query, int keys, int64_t at) {
     const MxAttentionAttr *attr = r->attr;
     int64_t H = r->in_type[Q].shape.dim[3];
     double score = 0;
-    for (int64_t h = 0; h < H; h++) score += query[h] * r->in[keys][at * H + h];
+    for (int64_t h = 0; h < H; h++) score += query[h] * element(r, keys, at, H, h);
     score *= attr->scale;
     return attr->softcap > 0 ? attr->softcap * tanh(score / attr->softcap) : score;
 }
@@ -79,7 +150,7 @@ static double add_rows(const Reference *r, int64_t row, int64_t n, double *out) 
 static void attend(const Reference *r, int64_t row, int64_t n) {
     const MxAttentionAttr *attr = r->attr;
     MxShape q = r->in_type[Q].shape, k = r->in_type[K].shape;
-    int64_t b = row / q.dim[1], H = q.dim[3], W = r->in_type[V].shape.dim[3];
+    int64_t b = row / q.dim[1], H = q.dim[3];
     int64_t width = r->out_type[0].shape.dim[3], first = (int64_t)r->in[SEQUENCES][b] * k.dim[1];
     int64_t head = n / (q.dim[2] / k.dim[2]), own = (int64_t)r->in[POSITIONS][row];
     double *out = r->out[0] + (row * q.dim[2] + n) * width;
@@ -98,7 +169,8 @@ static void attend(const Reference *r, int64_t row, int64_t n) {
         if (chosen && !((uint32_t)(int32_t)chosen[bit / 32] >> bit % 32 & 1u)) continue;
         double score = score_of(r, r->in[Q] + (row * q.dim[2] + n) * H, K, at + head);
         sum += exp(score);
-        for (int64_t w = 0; w < width; w++) out[w] += exp(score) * r->in[V][(at + head) * W + w];
+        for (int64_t w = 0; w < width; w++)
+            out[w] += exp(score) * element(r, V, at + head, width, w);
     }
     if (own >= 0 && r->n_in > SEEN) sum += add_rows(r, row, n, out);
     for (int64_t w = 0; w < width && sum > 0; w++) out[w] /= sum;
@@ -176,6 +248,25 @@ static void ref_head_dot(const Reference *r) {
 }
 
 // clang-format off
+const OpTest test_cache_codes = {
+    CASES(
+        {"int8", ATTR(MxCacheCodesAttr, MX_INT8, false), "x3,4,2,16", NULL, 0},
+        {"int8 of all heads", ATTR(MxCacheCodesAttr, MX_INT8, true), "x3,4,3,7:normal30", NULL, 0},
+        {"int4, an odd width", ATTR(MxCacheCodesAttr, MX_INT4, false), "x3,4,2,7:normal0.01", NULL, 0},
+        {"int4 of all heads", ATTR(MxCacheCodesAttr, MX_INT4, true), "x3,4,2,16", NULL, 0},
+        {"zeros", ATTR(MxCacheCodesAttr, MX_INT8, false), "x3,4,2,5:value0", NULL, 0},
+        {"for threads", ATTR(MxCacheCodesAttr, MX_INT4, false), "x5,200,3,64", NULL, 0},
+        {NULL, ATTR(MxCacheCodesAttr, MX_INT4, false), "b2,3,4,7", "u2,3,4,6", 0},
+        {NULL, ATTR(MxCacheCodesAttr, MX_INT8, false), "f2,3,4,7", "u2,3,4,11", 0},
+        {NULL, ATTR(MxCacheCodesAttr, MX_INT8, false), "f8,8,8,4", NULL, CASE_RANKS},
+        {NULL, ATTR(MxCacheCodesAttr, MX_INT8, true), "f8,8,8,4", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxCacheCodesAttr, MX_INT8, false), "f2,3,4", "rows of heads must be [B, T, K, H]"},
+        {ATTR(MxCacheCodesAttr, MX_NF4, false), "f2,3,4,5", "codes of caches are int8 or int4"},
+        {ATTR(MxCacheCodesAttr, MX_INT8, false), "i2,3,4,5", "input 0 must be float32 or bfloat16"}),
+    .reference = ref_cache_codes,
+};
+
 const OpTest test_cache_write = {
     CASES(
         {"rows", NULL, "x3,7,2,5 x3,4,2,5 i3,4:positions100 i3:positions3", NULL, 0},
@@ -183,6 +274,7 @@ const OpTest test_cache_write = {
         {"ids", NULL, "i3,7:ids99 i3,4:ids99 i3,4:positions100 i3:positions3", NULL, 0},
         {"one position of all", NULL, "x5,3 x5,1 i5,1:value8 i5:positions5", NULL, 0},
         {"one sequence of many", NULL, "x5,6,3 x1,4,3 i1,4:positions9 i1:value3", NULL, 0},
+        {"codes", NULL, "u3,7,2,5:ids256 u3,4,2,5:ids256 i3,4:positions100 i3:positions3", NULL, 0},
         {"large", NULL, "x4,300,2,64 x4,200,2,64 i4,200:positions1000 i4:positions4", NULL, 0},
         {NULL, NULL, "b2,5,4,6 b2,3,4,6 i2,3 i2:positions2", "b2,5,4,6", 0},
         {NULL, NULL, "f8,5,8,4 f8,3,8,4 i8,3:none9 i8:positions8", NULL, CASE_RANKS}),
@@ -246,6 +338,13 @@ const OpTest test_cache_attention = {
         {"images, a stretch", ATTR(MxAttentionAttr, .scale = 0.37, .block_size = 5), "x2,40,4,5 x3,60,2,5 x3,60,2,5 i2,40:from20 i2:positions3 i2:value56 i2,40:segments7", NULL, 0},
         {"images, a stretch, sliding, slots used again", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 10, .block_size = 1), "x2,100,4,16 x2,171,2,16 x2,171,2,16 i2,100:from900 i2:positions2 i2:value996 i2,100:segments30", NULL, 0},
         {"images of ranks in pieces", ATTR(MxAttentionAttr, .scale = 0.5, .block_size = 1), "f8,16,8,4 f8,24,8,4 f8,24,8,4 i8,16:from3 i8:positions8 i8:value19 i8,16:segments4", NULL, CASE_RANKS},
+        {"int8", ATTR(MxAttentionAttr, .scale = 0.37, .kept = MX_INT8, .value_width = 7), "f2,9,4,5 u2,12,2,9:ids64 u2,12,2,11:ids64 i2,9:positions100 i2:positions2 i2:value9", NULL, 0},
+        {"int8, bfloat16", ATTR(MxAttentionAttr, .scale = 0.37, .kept = MX_INT8, .value_width = 5), "b2,3,4,5 u2,12,2,7:ids64 u2,12,2,7:ids64 i2,3:positions100 i2:positions2 i2:value9", NULL, 0},
+        {"int4, a token, sliding, slots used again", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 5, .kept = MX_INT4, .value_width = 3), "f3,1,4,3 u3,5,2,6:ids64 u3,5,2,6:ids64 i3,1:value18 i3:positions3 i3:value19", NULL, 0},
+        {"int4, bfloat16, many keys, sinks", ATTR(MxAttentionAttr, .scale = 0.37, .kept = MX_INT4, .value_width = 64), "b2,1,6,64 u2,300,3,34:ids64 u2,300,3,34:ids64 i2,1:value290 i2:positions2 i2:value291 f6:normal2", NULL, 0},
+        {"int8, a stretch, slots used again", ATTR(MxAttentionAttr, .scale = 0.37, .mask = MX_MASK_SLIDING, .window = 70, .kept = MX_INT8, .value_width = 16), "f1,100,4,16 u2,171,2,20:ids64 u2,171,2,20:ids64 i1,100:from900 i1:value1 i1:value990", NULL, 0},
+        {"int4, a stretch, bfloat16", ATTR(MxAttentionAttr, .scale = 0.37, .kept = MX_INT4, .value_width = 19), "b2,40,4,16 u3,60,2,10:ids64 u3,60,2,12:ids64 i2,40:from20 i2:positions3 i2:value56", NULL, 0},
+        {"int8 of ranks", ATTR(MxAttentionAttr, .scale = 0.5, .kept = MX_INT8, .value_width = 4), "f8,4,8,4 u8,16,8,8:ids64 u8,16,8,8:ids64 i8,4:positions9 i8:positions8 i8:value4", NULL, CASE_RANKS},
         {"chunks that heads choose", ATTR(MxAttentionAttr, .scale = 0.37, .is_chosen = true, .chunk = 8), "x2,5,4,9 x3,100,2,9 x3,100,2,9 i2,5:from4 i2:positions3 i2:value9 i2,5,4,1:chunks8", NULL, 0},
         {"chunks that heads choose, a stretch", ATTR(MxAttentionAttr, .scale = 0.37, .is_chosen = true, .chunk = 8), "x2,40,4,9 x3,100,2,9 x3,100,2,9 i2,40:from0 i2:positions3 i2:value36 i2,40,4,1:chunks8", NULL, 0},
         {"chosen of ranks", ATTR(MxAttentionAttr, .scale = 0.5, .is_chosen = true), "f8,4,8,4 f8,16,8,4 f8,16,8,4 i8,4:from3 i8:positions8 i8:value7 i8,4,1:bits3", NULL, CASE_RANKS},
@@ -260,6 +359,8 @@ const OpTest test_cache_attention = {
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i3 i2", "positions must be [B, T], sequences [B]"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,8,2,6 i2,5 i2 i2", "v must be k's shape but for its own width"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 b2,9,2,6 b2,9,2,6 i2,5 i2 i2", "of its dtype"},
+        {ATTR(MxAttentionAttr, .scale = 1, .kept = MX_INT8, .value_width = 6), "f2,5,4,6 u2,9,2,10 u2,9,2,9 i2,5 i2 i2", "k and v must be rows of codes and a scale"},
+        {ATTR(MxAttentionAttr, .scale = 1, .kept = MX_INT8, .value_width = 6), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,5 i2 i2", "k and v [S, C, K, H] of its dtype"},
         {ATTR(MxAttentionAttr, .scale = 1), "f5,4,6 f5,2,6 f5,2,6 i2,5 i5 i2", "q must be [B, T, N, H]"},
         {ATTR(MxAttentionAttr, .scale = 1), "i2,5,4,6 i2,9,2,6 i2,9,2,6 i2,5 i2 i2", "input 0 must be float32 or bfloat16"},
         {ATTR(MxAttentionAttr, .scale = 1), "f2,5,4,6 f2,9,2,6 f2,9,2,6 i2,4 i2 i2", "positions must be [B, T], sequences [B]"},

@@ -40,6 +40,8 @@ is 'a file of weights' "$(asked load_parameters_path="$run/checkpoints/55/state.
 is 'lines of JSON' "$(asked --json | sed 's/.*"text":\("[^"]*"\).*/\1/')" '" on the mat. t"'
 is 'fewer tokens' "$(asked max_prefill_predict_length=20)" '"the cat sat" -> " on t"'
 is 'no room but for the first' "$(asked max_prefill_predict_length=24)" '"the cat sat" -> " "'
+is 'caches in few bits' "$(asked quantize_kvcache=true kv_quant_axis=dkv)" "$(asked)"
+is 'other probabilities by codes of 4 bits' "$([ "$(asked quantize_kvcache=true kv_quant_dtype=int4 --json)" = "$(asked --json)" ] && echo same)" ''
 is 'an option takes precedence' "$(asked --max-tokens 4)" '"the cat sat" -> " on "'
 is 'prompts of a file' "$(printf '"the dog sat"\n' >"$work/prompts" && asked --prompts "$work/prompts" --max-tokens 12)" ' on the log.'
 is 'logits' "$(asked --logits "$work/l.h5")" 'mxdecode: error: --logits goes with --prompts
@@ -151,10 +153,10 @@ fails 'a line of a file' "mxdecode: error: $work/bad.yml:2:27: decode_sampling_s
     |                           ^
 hint: did you mean \"topk\"?
 exit 2" --config "$(printf 'base_config: base.yml\ndecode_sampling_strategy: top\n' >"$work/bad.yml" && echo "$work/bad.yml")"
-fails 'what is not built' 'mxdecode: error: <command line>: quantize_kvcache: not available yet (got true; only false works now)
-  quantize_kvcache=true
-                   ^
-exit 2' "$work/model.yml" quantize_kvcache=true
+fails 'what is not built' 'mxdecode: error: <command line>: quantize_logits_proj: not available yet (got true; only false works now)
+  quantize_logits_proj=true
+                       ^
+exit 2' "$work/model.yml" quantize_logits_proj=true
 fails 'a strategy without its number' 'mxdecode: error: <command line>: decode_sampling_top_k: 0; decode_sampling_strategy=topk wants a number above 0
   decode_sampling_top_k=0
                         ^

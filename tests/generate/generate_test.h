@@ -9,5 +9,6 @@
 Suite *generate_suite(void);
 Suite *sample_suite(void);
 Suite *sees_suite(void);
+Suite *kept_suite(void);
 
 #endif

@@ -3,5 +3,5 @@
 #include "common/suite.h"
 
 int main(void) {
-    return RUN_SUITES(generate_suite(), sample_suite(), sees_suite());
+    return RUN_SUITES(generate_suite(), sample_suite(), sees_suite(), kept_suite());
 }

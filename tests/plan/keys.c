@@ -127,6 +127,8 @@ static const struct {
     {MX_KEY_image_placeholder, "x"},
     {MX_KEY_decode_sampling_strategy, "weighted"},
     {MX_KEY_autoregressive_decode_assert, "x"},
+    {MX_KEY_kv_quant_axis, "dkv"},
+    {MX_KEY_kv_quant_dtype, "int4"},
     {MX_KEY_num_vocab_tiling, "4"},
     {MX_KEY_training_objective, "block_diffusion"},
     {MX_KEY_block_diffusion_logit_alignment, "shifted"},

@@ -4,6 +4,7 @@
  * row for each key or each element of the width: the softmax then runs side by side over queries,
  * and its result has the layout that the second product reads. */
 #include "attention.h"
+#include "cache_rows.h"
 #include "pairs.h"
 #include "vec.h"
 
@@ -28,6 +29,7 @@ typedef struct Work {
     float *rows;              /* [keys or queries, the larger width]: packed keys; queries and what
                                  comes of them on their way */
     void *v_right, *v_across; /* packed values */
+    void *keys, *values;      /* what a cache has in few bits, in the dtype of queries */
     SmallLeft k, v;           /* as they are multiplied */
     Block block[ATTENTION_BLOCKS];
 } Work;
@@ -36,6 +38,7 @@ static Work carve(const Attention *a, char *scratch, size_t *used) {
     size_t row = (size_t)small_padded(a->width) * sizeof(float);
     size_t value_row = (size_t)small_padded(a->value_width) * sizeof(float);
     size_t side = (size_t)a->side, tile = side * side * sizeof(float);
+    size_t read = a->attr->kept ? side * mx_dtype_bytes(a->dtype) : 0;
     Work w = {
         .scores = small_take(scratch, used, tile),
         .p = small_take(scratch, used, tile),
@@ -43,6 +46,8 @@ static Work carve(const Attention *a, char *scratch, size_t *used) {
         .rows = small_take(scratch, used, side * (row > value_row ? row : value_row)),
         .v_right = small_take(scratch, used, side * value_row),
         .v_across = small_take(scratch, used, side * value_row),
+        .keys = small_take(scratch, used, read * (size_t)a->width),
+        .values = small_take(scratch, used, read * (size_t)a->value_width),
     };
     for (int i = 0; i < a->n_blocks; i++)
         w.block[i] = (Block){
@@ -249,6 +254,21 @@ static void finish(const Attention *a, int64_t head, const Work *w, const Block 
     }
 }
 
+/* The first `width` elements of rows of keys or values; what is in few bits is read into `space`,
+ * by way of `row`. */
+static SmallRows read_keys(const Attention *a, int input, const int64_t b_k_head_n[4],
+                           int64_t width, void *space, float *row) {
+    SmallRows rows = attention_keys(a, input, b_k_head_n);
+    rows.width = width;
+    if (!a->attr->kept) return rows;
+    for (int64_t i = 0; i < rows.n; i++) {
+        float *y = cpu_place(space, a->dtype, i * width, row);
+        cache_row_read(a->attr->kept, a->dtype, (const char *)rows.data + i * rows.step, width, y);
+        cpu_write(y, width, space, a->dtype, i * width);
+    }
+    return (SmallRows){space, a->dtype, rows.n, width, width};
+}
+
 /* A block of keys meets the blocks of queries that see any of it; it is packed for the first. */
 static void add_keys(const Attention *a, int64_t head, const int64_t b_k_n[3], Work *w) {
     const int64_t at[] = {b_k_n[0], b_k_n[1], head / a->group, b_k_n[2]};
@@ -260,9 +280,8 @@ static void add_keys(const Attention *a, int64_t head, const int64_t b_k_n[3], W
         block->tile.n_k = b_k_n[2];
         int n = block->tile.n_q > 0 ? attention_parts(a, &block->tile, parts) : 0;
         if (n && !is_packed) {
-            SmallRows k = attention_keys(a, 1, at);
-            SmallRows v = attention_keys(a, 2, at);
-            v.width = a->value_width; /* the beginning of wider rows */
+            SmallRows k = read_keys(a, 1, at, a->width, w->keys, w->rows);
+            SmallRows v = read_keys(a, 2, at, a->value_width, w->values, w->rows);
             w->k = small_pack_left(a->kind, &k, w->rows);
             w->v = small_pack_across(a->kind, &v, w->v_right, w->v_across);
             is_packed = true;

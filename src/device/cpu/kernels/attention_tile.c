@@ -182,9 +182,10 @@ static SmallRows rows_of(const Attention *a, int input, const int64_t time_heads
                          const int64_t b_t_head_n[4]) {
     int64_t width = a->call->in_type[input].shape.dim[3], step = time_heads[1] * width;
     int64_t at = (b_t_head_n[0] * time_heads[0] + b_t_head_n[1]) * step + b_t_head_n[2] * width;
+    MxDtype dtype = a->call->in_type[input].dtype;
     const char *data = a->call->in[input];
-    return (SmallRows){.data = data + (size_t)at * mx_dtype_bytes(a->dtype),
-                       .dtype = a->dtype,
+    return (SmallRows){.data = data + (size_t)at * mx_dtype_bytes(dtype),
+                       .dtype = dtype,
                        .n = b_t_head_n[3],
                        .width = width,
                        .step = step};

@@ -35,7 +35,7 @@ static Cached cached_of(const MxDevice *device, const MxKernelCall *call) {
     int64_t rows = cpu_max(1, q.dim[0] * cpu_pieces(q.dim[1], times));
     return (Cached){.call = call,
                     .attr = attr,
-                    .form = cache_form(call->in_type[0].dtype),
+                    .form = cache_form(attr->kept, call->in_type[0].dtype),
                     .dtype = call->in_type[0].dtype,
                     .keys = K,
                     .values = V,
@@ -127,12 +127,14 @@ static Range seen(const Cached *c, int64_t b, int64_t t) {
 typedef struct Keys {
     Range range;
     CacheRows keys, values;
+    float key_scales[KEYS_A_BLOCK], value_scales[KEYS_A_BLOCK];
 } Keys;
 
 /* Products of n rows from `from` on made scores: of keys that were not chosen none. */
 static void finish_scores(const Cached *c, const Query *query, const Keys *block, int64_t from,
                           int64_t n, float *score) {
     float cap = (float)c->attr->softcap, scale = (float)c->attr->scale;
+    for (int64_t j = 0; c->attr->kept && j < n; j++) score[j] *= block->key_scales[from + j];
     for (int64_t j = 0; j < n; j++) score[j] *= scale;
     for (int64_t j = 0; cap > 0 && j < n; j++) score[j] = cap * vec_tanh(score[j] / cap);
     for (int64_t j = 0; query->chosen && j < n; j++) {
@@ -143,7 +145,8 @@ static void finish_scores(const Cached *c, const Query *query, const Keys *block
 
 /* Scores to what values are multiplied with; the query's sums are made relative to the new largest
  * score. */
-static void soften(const Cached *c, Query *query, int64_t n, float *score) {
+static void soften(const Cached *c, Query *query, const Keys *block, int64_t from, int64_t n,
+                   float *score) {
     float most = vec_max(n, score, query->most), sum = 0;
     float shrink = vec_exp(query->most - most);
     if (shrink != 1) vec_scale(c->value_width, shrink, query->out, query->out);
@@ -154,6 +157,7 @@ static void soften(const Cached *c, Query *query, int64_t n, float *score) {
         sum += score[j];
     }
     query->sum = query->sum * shrink + sum;
+    for (int64_t j = 0; c->attr->kept && j < n; j++) score[j] *= block->value_scales[from + j];
     for (int64_t j = n; j < CACHE_ROOM; j++) score[j] = 0;
 }
 
@@ -175,7 +179,7 @@ static void add_block(const Cached *c, Query *query, int64_t n_queries, const Ke
     c->form->dots[which](&keys, query->q, score);
     for (int64_t i = 0; i < n_queries; i++) {
         finish_scores(c, &query[i], block, from, to - from, score + i * CACHE_ROOM);
-        soften(c, &query[i], to - from, score + i * CACHE_ROOM);
+        soften(c, &query[i], block, from, to - from, score + i * CACHE_ROOM);
     }
     c->form->add[which](&values, score, query->out);
 }
@@ -209,6 +213,10 @@ static void add_keys(const Cached *c, const Work *w, const int64_t b_head[2], in
     Keys block = {.range = range,
                   .keys = rows_of(c, c->keys, at, n, c->width),
                   .values = rows_of(c, c->values, at, n, c->value_width)};
+    if (c->attr->kept) {
+        cache_row_scales(c->attr->kept, c->dtype, &block.keys, block.key_scales);
+        cache_row_scales(c->attr->kept, c->dtype, &block.values, block.value_scales);
+    }
     for (int64_t i = 0, some = c->group % CACHE_QUERIES ? 1 : CACHE_QUERIES; i < n_queries;
          i += some) {
         add_block(c, &w->query[i], some, &block);

@@ -11,6 +11,15 @@ static inline float of_f32(const float *x) {
 static inline float of_bf16(const MxBf16 *x) {
     return mx_bf16_to_f32(*x);
 }
+static inline float of_int8(const uint8_t *x) {
+    return (float)(int8_t)*x;
+}
+static inline float of_low(const uint8_t *x) {
+    return (float)(((*x & 15) ^ 8) - 8);
+}
+static inline float of_high(const uint8_t *x) {
+    return (float)((*x >> 4 ^ 8) - 8);
+}
 /* Row j; the last one stands for those behind it. Rows of other heads lie between those of a head,
  * so processors do not foresee which are next: these are asked for, into the second cache. Beyond
  * an array's end that does nothing. */
@@ -86,7 +95,48 @@ static inline const void *begin_row(const CacheRows *rows, int64_t j, int64_t el
 
 PRODUCTS(f32, float, lanes_load, of_f32)
 PRODUCTS(bf16, MxBf16, lanes_bf16, of_bf16)
+PRODUCTS(int8, uint8_t, lanes_int8, of_int8)
+PRODUCTS(low, uint8_t, lanes_low, of_low)
+PRODUCTS(high, uint8_t, lanes_high, of_high)
 // clang-format on
+
+/* The elements in the low halves of bytes, and those in the high ones. */
+static int64_t halves_of(const CacheRows *rows, CacheRows of[2]) {
+    int64_t half = (rows->width + 1) / 2;
+    of[0] = of[1] = *rows;
+    of[0].width = half;
+    of[1].width = rows->width - half;
+    of[1].ahead = 0;
+    return half;
+}
+
+static void dots_int4_1(const CacheRows *rows, const float *q, float *score) {
+    CacheRows of[2];
+    int64_t half = halves_of(rows, of);
+    dots_low_1(&of[0], q, score);
+    dots_high_1(&of[1], q + half, score);
+}
+
+static void dots_int4_4(const CacheRows *rows, const float *q, float *score) {
+    CacheRows of[2];
+    int64_t half = halves_of(rows, of);
+    dots_low_4(&of[0], q, score);
+    dots_high_4(&of[1], q + half, score);
+}
+
+static void add_int4_1(const CacheRows *rows, const float *p, float *sum) {
+    CacheRows of[2];
+    int64_t half = halves_of(rows, of);
+    add_low_1(&of[0], p, sum);
+    add_high_1(&of[1], p, sum + half);
+}
+
+static void add_int4_4(const CacheRows *rows, const float *p, float *sum) {
+    CacheRows of[2];
+    int64_t half = halves_of(rows, of);
+    add_low_4(&of[0], p, sum);
+    add_high_4(&of[1], p, sum + half);
+}
 
 #define FORM(form)                                                                                 \
     {                                                                                              \
@@ -94,7 +144,8 @@ PRODUCTS(bf16, MxBf16, lanes_bf16, of_bf16)
     }
 
 static const CacheForm floats = FORM(f32), narrow_floats = FORM(bf16);
+static const CacheForm codes[MX_QTYPE_COUNT] = {[MX_INT8] = FORM(int8), [MX_INT4] = FORM(int4)};
 
-const CacheForm *cache_form(MxDtype dtype) {
-    return dtype == MX_F32 ? &floats : &narrow_floats;
+const CacheForm *cache_form(MxQtype kept, MxDtype dtype) {
+    return kept ? &codes[kept] : dtype == MX_F32 ? &floats : &narrow_floats;
 }

@@ -12,15 +12,24 @@ typedef struct CacheRows {
     int64_t n, step, width, apart, ahead;
 } CacheRows;
 
-/* Products of rows with the vectors of one query, or of CACHE_QUERIES: score[j] += q · row j; sum
- * += p[0] row 0 + p[1] row 1 + … Scores, and p, of a query lie CACHE_ROOM apart. Rows are read
- * CACHE_ROWS at a time: of p those that no row has are zeros. */
+/* ---- cache_rows.c */
+
+/* cache_row_read — the n elements that a row of mx_cache_codes stands for. cache_row_scales — what
+ * the codes of such rows are multiplied with. */
+void cache_row_read(MxQtype type, MxDtype dtype, const char *row, int64_t n, float *y);
+void cache_row_scales(MxQtype type, MxDtype dtype, const CacheRows *rows, float *scales);
+
+/* ---- cache_forms.c */
+
+/* Products of rows with the vectors of one query, or of CACHE_QUERIES, of codes without their
+ * scales: score[j] += q · row j; sum += p[0] row 0 + p[1] row 1 + … Scores, and p, of a query lie
+ * CACHE_ROOM apart. Rows are read CACHE_ROWS at a time: of p those that no row has are zeros. */
 enum { CACHE_QUERIES = 4, CACHE_ROWS = 4, CACHE_ROOM = 36 };
 typedef struct CacheForm {
     void (*dots[2])(const CacheRows *rows, const float *q, float *score);
     void (*add[2])(const CacheRows *rows, const float *p, float *sum);
 } CacheForm;
-/* cache_form — of rows of a dtype. */
-const CacheForm *cache_form(MxDtype dtype);
+/* cache_form — of rows of codes or, if the type is MX_NOT_QUANTIZED, of the dtype. */
+const CacheForm *cache_form(MxQtype kept, MxDtype dtype);
 
 #endif

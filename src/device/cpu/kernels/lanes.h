@@ -39,6 +39,16 @@ static inline Lanes lanes_int8(const uint8_t *x) {
     __m128i codes = _mm_loadu_si128((const __m128i *)(const void *)x);
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
 }
+/* lanes_low, lanes_high — halves of bytes, of two's complement. */
+static inline Lanes lanes_low(const uint8_t *x) {
+    __m128i codes = _mm_loadu_si128((const __m128i *)(const void *)x);
+    __m512i high = _mm512_slli_epi32(_mm512_cvtepi8_epi32(codes), 28);
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(high, 28));
+}
+static inline Lanes lanes_high(const uint8_t *x) {
+    __m128i codes = _mm_loadu_si128((const __m128i *)(const void *)x);
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_cvtepi8_epi32(codes), 4));
+}
 
 #elif defined(__AVX2__)
 #include <immintrin.h>
@@ -75,6 +85,12 @@ static inline __m256i lanes_wide(const uint8_t *x) {
 }
 static inline Lanes lanes_int8(const uint8_t *x) {
     return _mm256_cvtepi32_ps(lanes_wide(x));
+}
+static inline Lanes lanes_low(const uint8_t *x) {
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(lanes_wide(x), 28), 28));
+}
+static inline Lanes lanes_high(const uint8_t *x) {
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(lanes_wide(x), 4));
 }
 
 #else
@@ -114,6 +130,12 @@ static inline Lanes lanes_bf16(const MxBf16 *x) {
 }
 static inline Lanes lanes_int8(const uint8_t *x) {
     LANES_OF((float)(int8_t)x[i]);
+}
+static inline Lanes lanes_low(const uint8_t *x) {
+    LANES_OF((float)(((x[i] & 15) ^ 8) - 8));
+}
+static inline Lanes lanes_high(const uint8_t *x) {
+    LANES_OF((float)((x[i] >> 4 ^ 8) - 8));
 }
 #undef LANES_OF
 #endif

@@ -49,11 +49,11 @@ typedef struct AttentionView {
 /* attention_view — of a call of attention, its gradient or cache_attention, without what lies in
  * scratch. */
 AttentionView attention_view(const MxKernelCall *call);
-/* attention_is_on_host — a part of the keys, of which rings are made (GPUs have none of these), and
- * chunks that every head chooses for itself. */
+/* attention_is_on_host — a part of the keys, of which rings are made (GPUs have none of these),
+ * chunks that every head chooses for itself, and caches in few bits. */
 static inline bool attention_is_on_host(const MxKernelCall *call) {
     const MxAttentionAttr *attr = (const MxAttentionAttr *)call->attr;
-    return attr->has_key_part || attr->chunk > 0;
+    return attr->has_key_part || attr->chunk > 0 || attr->kept;
 }
 /* attention_see — finds out what queries see; the view then knows. It carves attention_see_bytes
  * from scratch. */

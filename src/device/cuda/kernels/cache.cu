@@ -39,8 +39,10 @@ __global__ void __launch_bounds__(GPU_BLOCK) cache_write_kernel(CacheWrite w) {
         copy_row<uint4>(from, to, w.bytes);
     else if (((uintptr_t)from | (uintptr_t)to | (uintptr_t)w.bytes) % sizeof(uint32_t) == 0)
         copy_row<uint32_t>(from, to, w.bytes);
-    else
+    else if (((uintptr_t)from | (uintptr_t)to | (uintptr_t)w.bytes) % sizeof(uint16_t) == 0)
         copy_row<uint16_t>(from, to, w.bytes);
+    else
+        copy_row<uint8_t>(from, to, w.bytes);
 }
 
 static void cache_write_run(const MxDevice *device, const MxKernelCall *call) {

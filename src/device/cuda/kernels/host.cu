@@ -1,6 +1,6 @@
 /* host.cu — ops that a GPU leaves to the host: the CPU's kernels run on copies of their arrays.
- * They are the exchanges between ranks, what is joined around a ring, and the pooling of windows;
- * kernels of a few other ops call it for what ranks share. */
+ * They are the exchanges between ranks, what is joined around a ring, the pooling of windows, and
+ * caches in few bits; kernels of a few other ops call it for what ranks share. */
 #include "device/cuda/gpu.cuh"
 extern "C" {
 #include "device/cpu/cpu.h"
@@ -86,6 +86,7 @@ ON_HOST(first_bits);
 ON_HOST(row_ids);
 ON_HOST(chunks);
 ON_HOST(cache_chunks);
+ON_HOST(cache_codes);
 ON_HOST(pooled_attention);
 ON_HOST(pooled_attention_grad);
 ON_HOST(cache_pooled_attention);
