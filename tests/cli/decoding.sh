@@ -42,6 +42,8 @@ is 'fewer tokens' "$(asked max_prefill_predict_length=20)" '"the cat sat" -> " o
 is 'no room but for the first' "$(asked max_prefill_predict_length=24)" '"the cat sat" -> " "'
 is 'caches in few bits' "$(asked quantize_kvcache=true kv_quant_axis=dkv)" "$(asked)"
 is 'other probabilities by codes of 4 bits' "$([ "$(asked quantize_kvcache=true kv_quant_dtype=int4 --json)" = "$(asked --json)" ] && echo same)" ''
+is 'a folder of many adapters' "$(asked lora_input_adapters_path=x | head -n 1)" \
+    'warning: <command line>: lora_input_adapters_path: no effect on replies: lora.lora_restore_path reads one adapter, of a run or in a folder of peft'
 is 'an option takes precedence' "$(asked --max-tokens 4)" '"the cat sat" -> " on "'
 is 'prompts of a file' "$(printf '"the dog sat"\n' >"$work/prompts" && asked --prompts "$work/prompts" --max-tokens 12)" ' on the log.'
 is 'logits' "$(asked --logits "$work/l.h5")" 'mxdecode: error: --logits goes with --prompts
