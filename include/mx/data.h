@@ -74,7 +74,9 @@ typedef struct MxDataImages {
     MxVision vision;
     const char *columns[MX_MOST_IMAGE_COLUMNS];
     int n_columns;
-    bool only_data; /* only data: URLs are allowed, no files */
+    const char *placeholder; /* the place of an image in a prompt, besides the encoder's mark; NULL
+                                = only that */
+    bool only_data;          /* only data: URLs are allowed, no files */
 } MxDataImages;
 
 /* What to read, the same on every rank. Strings are borrowed for the dataset's life. */

@@ -33,6 +33,12 @@ typedef struct MxHfEncoder {
     } spelled[4];
 } MxHfEncoder;
 
+/* A prompt and its completion as a user's turn and the model's. */
+typedef struct MxTurns {
+    const char *before, *behind; /* the prompt */
+    const char *end;             /* behind the completion */
+} MxTurns;
+
 typedef struct MxEncoder {
     const char *name;     /* vision_encoder_block */
     const char *decoders; /* decoder blocks that it goes with, a blank between them */
@@ -70,6 +76,9 @@ typedef struct MxEncoder {
     /* Of several tiles: between two of a row, behind a row, and before the small picture, which
      * alone is what a picture of one tile has. */
     const char *beside, *below, *whole;
+    /* Of records with a prompt and a completion. Source: MaxText multimodal/processor.py,
+     * reformat_prompt and reformat_response @e591f30c. */
+    MxTurns turns;
     MxHfEncoder hf;
 } MxEncoder;
 

@@ -101,6 +101,19 @@ static bool no_form(const MxDataConfig *config, const Fields *record, MxWhere wh
     return false;
 }
 
+/* Of a list of texts. Source: MaxText input_pipeline_utils.py, reformat_response @e591f30c. */
+static bool first_of(const Columns *columns, int i, Field *field) {
+    bool is_list = field->json && !strcmp(field->kind, "a list");
+    if (!columns->has_choices || i != columns->n - 1 || !is_list) return false;
+    const MxJson *item = mx_json_at(field->json, 0);
+    if (!mx_json_string(item)) return false;
+    *field = (Field){.kind = mx_json_kind(item),
+                     .text = mx_json_string(item),
+                     .bytes = mx_json_string_bytes(item),
+                     .json = item};
+    return true;
+}
+
 bool columns_choose(const MxDataConfig *config, const Fields *record, MxWhere where, Columns *out,
                     MxError *err) {
     MX_ASSERT(config->n_columns <= COLUMNS_MOST);
@@ -116,12 +129,15 @@ bool columns_choose(const MxDataConfig *config, const Fields *record, MxWhere wh
                 out->name[0], out->prompt);
     }
     out->has_ids = config->has_ids;
+    out->has_choices =
+        config->is_sft && config->images.vision.images && out->n_texts == 2 && !out->has_ids;
     for (int i = 0; i < out->n; i++) {
         Field field = {0};
         bool is_there = record->get(record->record, out->name[i], &field);
         bool may_talk =
             (config->pairs || config->is_sft) && !config->has_ids && strcmp(out->name[i], "text");
-        out->talks = out->talks || (may_talk && is_there && !strcmp(field.kind, "a list"));
+        if (!is_there || first_of(out, i, &field)) continue;
+        out->talks = out->talks || (may_talk && !strcmp(field.kind, "a list"));
     }
     return out->n || no_form(config, record, where, err);
 }
@@ -206,6 +222,7 @@ bool columns_read(MxArena *arena, const Columns *columns, const Fields *record, 
             continue;
         }
         if (!strcmp(field.kind, "null")) continue;
+        first_of(columns, i, &field);
         if (!fits(columns, &field)) return refuse(columns, columns->name[i], &field, where, err);
         out[i] = columns->question ? question_ask(arena, columns->question, &field) : field;
     }

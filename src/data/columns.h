@@ -16,6 +16,7 @@ typedef struct Columns {
     bool joins;         /* the first two make the prompt, a line each; the second may be missing */
     bool talks;         /* they hold lists of messages */
     bool has_ids;       /* they hold lists of token ids */
+    bool has_choices;   /* a completion may be a list of texts, of which the first is it */
     const char *prompt; /* of records without the first column; NULL = these lack it */
     const Question *question; /* makes messages of texts; NULL = these stay what they are */
     int n_texts;              /* that come of them */

@@ -4,6 +4,7 @@
 #include "formats.h"
 #include "ids.h"
 #include "records.h"
+#include "turns.h"
 
 enum { MOST_BAD = 10 };
 
@@ -39,12 +40,17 @@ static void split_prompt(MxTokens piece[PIECES]) {
     }
 }
 
-/* The pieces of a record of texts: bos before the first token, eos behind each answer. */
+/* The pieces of a record of texts: bos before the first token, eos behind each answer, but for
+ * turns. */
 static bool encode_pieces(MxArena *arena, const Records *records, const Field *text, int first,
                           MxWhere where, Draft *draft, MxError *err) {
     const MxDataConfig *config = &records->dataset->config;
-    int32_t bos = config->omits_bos ? -1 : mx_tokenizer_bos(config->tokenizer);
-    int32_t eos = config->omits_eos ? -1 : mx_tokenizer_eos(config->tokenizer);
+    Field turns[TURNS];
+    bool has_turns = records->seer && first == PROMPT;
+    int32_t bos = config->omits_bos || has_turns ? -1 : mx_tokenizer_bos(config->tokenizer);
+    int32_t eos = config->omits_eos || has_turns ? -1 : mx_tokenizer_eos(config->tokenizer);
+    if (has_turns) turns_make(arena, records->seer, draft->pictures.n, text, turns);
+    if (has_turns) text = turns;
     const int32_t of_prompt[] = {bos, -1}, of_answer[] = {first == PROMPT ? -1 : bos, eos};
     int n_missing = count_missing(records, text, &draft->pictures);
     for (int i = first; i < first + records->columns.n_texts; i++, text++) {

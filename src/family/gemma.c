@@ -136,6 +136,7 @@ const MxEncoder encoder_gemma3 = {
     .end = "<end_of_image>",
     .around = "\n\n",
     .whole = "",
+    .turns = {"<start_of_turn>user\n", "<end_of_turn>\n<start_of_turn>model\n", "<end_of_turn>"},
     .hf = {.model_type = "siglip_vision_model",
            .text = {"language_model.", ""},
            .layers = "vision_tower.encoder.layers.",

@@ -125,6 +125,7 @@ const MxEncoder encoder_gemma4 = {
     .end = "<image|>",
     .around = "",
     .whole = "",
+    .turns = {"<bos><|turn>user\n", "<turn|>\n<|turn>model\n", "<turn|>"},
     .hf = {.model_type = "gemma4_vision",
            .text = {"model.language_model.", "model."},
            .layers = "model.vision_tower.encoder.layers."},

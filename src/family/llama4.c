@@ -95,6 +95,8 @@ const MxEncoder encoder_llama4 = {
     .beside = "<|tile_x_separator|>",
     .below = "<|tile_y_separator|>",
     .whole = "<|image|>",
+    .turns = {"<|begin_of_text|><|header_start|>user<|header_end|>\n\n",
+              "<|eot|><|header_start|>assistant<|header_end|>\n\n", "<|eot|>"},
     .hf = {.model_type = "llama4_vision_model",
            .text = {"language_model.", ""},
            .layers = "vision_model.model.layers."},

@@ -48,7 +48,8 @@
     .keeps_squares = true, .mixes_places = true, .has_own_stride = true, .has_mrope = true,        \
     .is_cubic = true, .mark = "<|vision_start|><|image_pad|><|vision_end|>",                       \
     .begin = "<|vision_start|>", .token = "<|image_pad|>", .end = "<|vision_end|>", .around = "",  \
-    .whole = ""
+    .whole = "",                                                                                   \
+    .turns = {"<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n", "<|im_end|>"}
 #define FAMILY_QWEN3_HF_EYE                                                                        \
     .text = {"model.language_model.", "model."}, .tower = "model.visual.",                         \
     .layers = "model.visual.blocks."

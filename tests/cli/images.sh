@@ -93,18 +93,32 @@ done
 
 # ---- records without a prompt
 
-# shown NAME RECORD — the rows of a file with that record, without its name.
+# shown NAME RECORD WORD... — the rows of a file with that record, without its name.
 shown() {
     cp "$pictures/train_green_square_0.png" "$work"
     echo "$2" >"$work/$1.jsonl"
+    name=$1
+    shift 2
     # shellcheck disable=SC2086
-    "$bin/mxtrain" $size $gemma3 tokenizer_path="$work/gemma3" hf_train_files="$work/$1.jsonl" train_data_columns=[prompt,captions] \
-        default_prompt=Tell per_device_batch_size=1 num_epoch=4 steps=1 --show-data 1 2>"$work/$1.err" | sed 1d
+    "$bin/mxtrain" $size $gemma3 tokenizer_path="$work/gemma3" hf_train_files="$work/$name.jsonl" train_data_columns=[prompt,captions] \
+        default_prompt=Tell per_device_batch_size=1 num_epoch=4 steps=1 --show-data 1 "$@" 2>"$work/$name.err" | sed 1d
 }
 is 'a default prompt' "$(shown lacks '{"image": "train_green_square_0.png", "captions": "a square"}')" \
     "$(shown has '{"image": "train_green_square_0.png", "captions": "a square", "prompt": "Tell"}')"
 is 'a default prompt is told' "$(grep -c 'no column "prompt"; in its place default_prompt: "Tell"' "$work/lacks.err" "$work/has.err" | sed 's/.*://' | tr '\n' ' ')" '1 0 '
 is 'a default prompt is there' "$(shown lacks '{"image": "train_green_square_0.png", "captions": "a square"}' | grep -c Tell)" 1
+
+# ---- turns of a prompt and its completion
+
+asked_of() { echo '{"image": "train_green_square_0.png", "captions": '"$1"', "prompt": "'"$2"'"}'; }
+is 'turns' "$(shown turns "$(asked_of '"a square"' 'Which?')" sft_train_on_completion_only=true | sed -n 's/.*count: "\(.*\)"$/\1/p')" \
+    '<start_of_turn>user\n\n\n<start_of_image><image_soft_token><image_soft_token><image_soft_token><image_soft_token><end_of_image>\n\nWhich?<end_of_turn>\n<start_of_turn>model\n
+a square<end_of_turn>'
+is 'a placeholder, and the first of several completions' \
+    "$(shown choices "$(asked_of '["a square", "green"]' 'See [x]')" image_placeholder='"[x]"')" \
+    "$(shown marks "$(asked_of '"a square"' 'See <start_of_image>')")"
+is 'a placeholder without images' "$("$bin/mxtrain" steps=1 image_placeholder=x --dump-config /dev/null 2>&1 | grep placeholder)" \
+    'warning: <command line>: image_placeholder: "x" has no effect: it acts where use_multimodal is true, here it is false'
 
 # ---- replies: images of records, of the command line and of data: URLs are the same ones
 

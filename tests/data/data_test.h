@@ -26,6 +26,7 @@ Suite *questions_suite(void);
 Suite *records_suite(void);
 Suite *groups_suite(void);
 Suite *rows_suite(void);
+Suite *turns_suite(void);
 
 /* One test's arena, error and empty folder, made by set_up and removed by tear_down. */
 extern MxArena arena;

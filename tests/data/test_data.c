@@ -88,5 +88,5 @@ int main(void) {
                       groups_suite(), threads_suite(), tables_suite(), talks_suite(), cache_suite(),
                       blocks_suite(), formats_suite(), parts_suite(), images_suite(),
                       loader_suite(), ids_suite(), golden_rows_suite(), pieces_suite(),
-                      questions_suite());
+                      questions_suite(), turns_suite());
 }

@@ -60,8 +60,10 @@ static const char *text_of(const MxBatch *batch) {
     return mx_tokenizer_decode(&arena, tokenizer, batch->field[MX_INPUTS], n, false, NULL);
 }
 
-#define SOFT  "<image_soft_token><image_soft_token><image_soft_token><image_soft_token>"
-#define IMAGE "\n\n<start_of_image>" SOFT "<end_of_image>\n\n"
+#define SOFT   "<image_soft_token><image_soft_token><image_soft_token><image_soft_token>"
+#define IMAGE  "\n\n<start_of_image>" SOFT "<end_of_image>\n\n"
+#define BEFORE "<start_of_turn>user\n"
+#define BEHIND "<end_of_turn>\n<start_of_turn>model\n"
 #define TALK(content)                                                                              \
     "{\"messages\": [{\"role\": \"user\", \"content\": [" content "]}, "                           \
     "{\"role\": \"assistant\", \"content\": \"ok\"}]"
@@ -80,12 +82,13 @@ static const struct {
     {TALK(NAMED("image") TEXT) "}\n", NULL, 1},
     {TALK("{\"type\": \"image\"}, " TEXT) ", \"image\": \"a.png\"}\n", NULL, 1},
     {"{\"prompt\": \"Which? \", \"completion\": \"ok\", \"image\": \"a.png\"}\n",
-     "<bos>" IMAGE "Which? ok<eos>", 1},
+     BEFORE IMAGE "Which? " BEHIND "ok<end_of_turn>", 1},
     {"{\"prompt\": \"See <start_of_image>. \", \"completion\": \"ok\", \"image\": [\"a.png\"]}\n",
-     "<bos>See " IMAGE ". ok<eos>", 1},
-    {"{\"prompt\": \"Which? \", \"completion\": \"ok\"}\n", "<bos>Which? ok<eos>", 0},
+     BEFORE "See " IMAGE ". " BEHIND "ok<end_of_turn>", 1},
+    {"{\"prompt\": \"Which? \", \"completion\": \"ok\"}\n",
+     BEFORE "Which? " BEHIND "ok<end_of_turn>", 0},
     {"{\"prompt\": \"P\", \"completion\": \"ok\", \"image\": \"a.png\", \"second\": \"b.jpg\"}\n",
-     "<bos>" IMAGE IMAGE "Pok<eos>", 2},
+     BEFORE IMAGE IMAGE "P" BEHIND "ok<end_of_turn>", 2},
 };
 
 START_TEST(rows_have_images) {
@@ -161,10 +164,10 @@ static float value_at(const MxBf16 *tiles, int64_t i) {
 static const char *tiles_text(int rows, int columns) {
     MxText text;
     mx_text_init(&text, &arena);
-    mx_text_add(&text, "<bos>[");
+    mx_text_add(&text, "%s[", mx_encoder_find("llama4")->turns.before);
     for (int i = 1; rows * columns > 1 && i <= rows * columns; i++)
         mx_text_add(&text, SOFT "%s", i % columns ? "|" : "/");
-    mx_text_add(&text, "=" SOFT "]P ok<eos>");
+    mx_text_add(&text, "=" SOFT "]P %sok<|eot|>", mx_encoder_find("llama4")->turns.behind);
     return text.data;
 }
 

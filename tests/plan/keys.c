@@ -312,7 +312,7 @@ static const struct {
     {MX_KEY_decode_sampling_strategy, "the same"},
     {MX_KEY_autoregressive_decode_assert, "the same"},
     {MX_KEY_image_path, "tests/cli/images.sh: a reply to a prompt of a config"},
-    {MX_KEY_image_placeholder, "the same"},
+    {MX_KEY_image_placeholder, "the same, and tests/data/test_turns.c"},
     {MX_KEY_sharding_strict, "tests/plan/errors.c: rules that are passed over"},
 };
 
