@@ -397,5 +397,4 @@ bool model_rope(MxArena *arena, const MxConfig *config, Spec *spec, MxError *err
 /* model_waves — frequencies of what positions add to embeddings. Source: MaxText
  * layers/embeddings.py (PositionalEmbedding) @e591f30c. */
 MxRopeFreqs model_waves(MxArena *arena, const MxConfig *c);
-
 #endif
