@@ -244,6 +244,7 @@ static void check_company(ConfigLoad *load, const MxConfig *c) {
         MxKey key;
         bool is_set;
     } others[] = {{MX_KEY_use_dpo, c->use_dpo},
+                  {MX_KEY_use_kto, c->use_kto},
                   {MX_KEY_use_grpo, c->use_grpo},
                   {MX_KEY_mtp_num_layers, c->mtp_num_layers > 0},
                   {MX_KEY_teacher_overrides, mx_config_distils(c)},
