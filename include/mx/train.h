@@ -44,7 +44,7 @@ bool mx_train_check(const MxConfig *config, MxComm *comm, int64_t n_rows, MxErro
  * folder of Hugging Face's: family, sizes, tokenizer, a name for runs
  *   on `data`, which may be NULL.
  *   Errors: it is none, or has what is not built.
- * mx_train_found_data — of a file, folder or glob: what its records are for.
+ * mx_train_found_data — of a file, folder or glob: what its records are for, unless that is known.
  *   overrides  receives "key=value" of the keys that name it; NULL = one is not needed
  *   Errors: as mx_data_guess.
  * mx_train_found_both — with the config that the two make: rows that hold the longest record, a
@@ -54,8 +54,8 @@ bool mx_train_check(const MxConfig *config, MxComm *comm, int64_t n_rows, MxErro
  * all of these make: as many steps as the data has batches. Test: tests/cli/finetune.sh. */
 enum { MX_FOUND_KEYS = 3 };
 bool mx_train_found_model(MxText *out, const char *dir, const char *data, MxError *err);
-bool mx_train_found_data(MxText *out, const char *path, const char *overrides[MX_FOUND_KEYS],
-                         MxError *err);
+bool mx_train_found_data(MxText *out, const char *path, bool has_purpose,
+                         const char *overrides[MX_FOUND_KEYS], MxError *err);
 typedef struct MxFoundData {
     MxArena arena;               /* in which all of it lies; the caller releases it */
     struct MxDataset *data;      /* NULL = nothing was read */

@@ -61,8 +61,8 @@ bool mx_train_found_model(MxText *out, const char *dir, const char *data, MxErro
 
 /* ---- data */
 
-bool mx_train_found_data(MxText *out, const char *path, const char *overrides[MX_FOUND_KEYS],
-                         MxError *err) {
+bool mx_train_found_data(MxText *out, const char *path, bool has_purpose,
+                         const char *overrides[MX_FOUND_KEYS], MxError *err) {
     MxArena *arena = out->arena;
     MxDataGuess guess;
     if (!mx_data_guess(arena, path, MX_NOWHERE, &guess, err)) return mx_context(err, "data");
@@ -74,6 +74,7 @@ bool mx_train_found_data(MxText *out, const char *path, const char *overrides[MX
                        ? NULL
                        : mx_arena_printf(arena, "%s=%s", is_grain ? "grain_file_type" : "hf_path",
                                          guess.format);
+    if (has_purpose) return true;
     mx_text_add(out, "use_sft: %s\nuse_dpo: %s\n", guess.is_sft ? "true" : "false",
                 guess.is_pair ? "true" : "false");
     if (guess.is_sft) mx_text_add(out, "sft_train_on_completion_only: true\n");

@@ -40,6 +40,7 @@ for pair in decoder_block=llama2 base_emb_dim=128 base_num_kv_heads=2 vocab_size
 done
 is 'pairs are for preferences' "$(found use_dpo data=posttrain/preference_train.jsonl)" true
 is 'and are learned slowly' "$(found learning_rate data=posttrain/preference_train.jsonl)" 1e-06
+is 'what is said about the data counts' "$(found use_sft data=posttrain/rewards_train.jsonl use_grpo=true) $(found use_sft data=posttrain/rewards_train.jsonl)" 'false true'
 is 'adapters faster' "$(found learning_rate $talks lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8)" 0.0002
 is 'rows are as long as prompts want' "$(found max_target_length data=posttrain/sft_train.jsonl)" 64
 is 'text is text' "$(found dataset_type data=corpus/shakespeare_val.txt)" text
