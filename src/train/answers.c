@@ -18,7 +18,7 @@ static Judged best(MxArena *arena, const RewardReply *replies, int64_t n, Answer
     Judged judged = {0};
     for (int64_t i = 0; i < n; i++) {
         judged = judge(arena, &replies[i], right);
-        if (judged.correct && judged.partial && judged.form) break;
+        if (judged.correct > 0 && judged.partial > 0 && judged.form > 0) break;
     }
     return judged;
 }
@@ -73,7 +73,7 @@ void answers_judge(MxArena *arena, const RewardTags *tags, const char *eval_mode
 }
 
 static double share(double sum, double n) {
-    return n ? sum / n : 0;
+    return n > 0 ? sum / n : 0;
 }
 
 void answers_collect(const Answers *a, Metrics *out) {
