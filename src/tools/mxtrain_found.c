@@ -12,13 +12,18 @@ typedef struct Given {
     int n;
 } Given;
 
+/* Behind the dashes that may stand before a key. */
+static const char *key_of(const char *word) {
+    return word + (mx_text_has_prefix(word, "--") ? 2 : 0);
+}
+
 /* Takes the word out of the overrides; the last one counts, as of keys. */
 static const char *take(CommandLine *line, const char *word) {
     MxConfigRequest *request = &line->request;
     const char **overrides = (const char **)(uintptr_t)request->overrides, *value = NULL;
     int n = 0;
     for (int i = 0; i < request->n_overrides; i++) {
-        const char *text = overrides[i] + (mx_text_has_prefix(overrides[i], "--") ? 2 : 0);
+        const char *text = key_of(overrides[i]);
         if (mx_text_has_prefix(text, word))
             value = text + strlen(word);
         else
@@ -70,7 +75,7 @@ static bool has_purpose(const CommandLine *line) {
     static const char *const purposes[] = {"use_grpo=true", "use_kto=true"};
     for (int i = 0; i < line->request.n_overrides; i++)
         for (int k = 0; k < MX_COUNT(purposes); k++)
-            if (!strcmp(line->request.overrides[i], purposes[k])) return true;
+            if (!strcmp(key_of(line->request.overrides[i]), purposes[k])) return true;
     return false;
 }
 

@@ -57,30 +57,26 @@ static bool before_batch(Loop *l, bool is_eval, int64_t i, MxBatch *batch, MxErr
     return mx_train_before_batch(l->state, is_eval, i, batch, err);
 }
 
-static bool run_evaluation(Loop *l, MxEvaluation *sums, MxError *err) {
-    const MxConfig *c = l->config;
-    while ((c->eval_steps <= 0 || sums->n < c->eval_steps) && !is_stopped(l)) {
-        console_progress(&l->console, l->step, sums->n);
-        MxDataStatus status = mx_data_batch(l->data.eval, sums->n, &l->eval_batch, err);
-        if (status == MX_DATA_ERROR) return mx_context(err, "evaluation data");
-        if (status == MX_DATA_END) break;
-        MxBatch batch = l->eval_batch;
-        if (!before_batch(l, true, sums->n, &batch, err)) return false;
-        MxLoss loss = mx_train_eval(l->state, &batch);
-        mx_evaluation_add(sums, l->console.figures[true], &loss);
-    }
+/* Batch i of evaluation: its answers judged, or its loss. */
+static bool evaluate_batch(Loop *l, int64_t i, MxEvaluation *sums, MxError *err) {
+    if (mx_config_judges(l->config))
+        return rollouts_judge(l->rollouts, i, &l->eval_batch, &l->answers, err);
+    MxBatch batch = l->eval_batch;
+    if (!before_batch(l, true, i, &batch, err)) return false;
+    MxLoss loss = mx_train_eval(l->state, &batch);
+    mx_evaluation_add(sums, l->console.figures[true], &loss);
     return true;
 }
 
-/* Whole batches. */
-static bool judge_answers(Loop *l, MxError *err) {
+static bool run_evaluation(Loop *l, MxEvaluation *sums, MxError *err) {
+    const int64_t most = l->config->eval_steps;
     l->answers = (Answers){0};
-    for (int64_t i = 0; i < l->config->eval_steps && !is_stopped(l); i++) {
+    for (int64_t i = 0; (most <= 0 || i < most) && !is_stopped(l); i++) {
         console_progress(&l->console, l->step, i);
         MxDataStatus status = mx_data_batch(l->data.eval, i, &l->eval_batch, err);
         if (status == MX_DATA_ERROR) return mx_context(err, "evaluation data");
         if (status == MX_DATA_END) break;
-        if (!rollouts_judge(l->rollouts, i, &l->eval_batch, &l->answers, err)) return false;
+        if (!evaluate_batch(l, i, sums, err)) return false;
     }
     return true;
 }
@@ -99,9 +95,7 @@ static bool evaluate(Loop *l, MxError *err) {
     const MxConfig *c = l->config;
     MxEvaluation sums = {0};
     double start = mx_clock_s();
-    const bool judges = mx_config_judges(c);
-    if (!(judges ? judge_answers(l, err) : run_evaluation(l, &sums, err)) || !ask_questions(l, err))
-        return false;
+    if (!run_evaluation(l, &sums, err) || !ask_questions(l, err)) return false;
     *mx_train_state_eval_pending(l->state) = l->stop_signal != 0;
     if (l->stop_signal) return true;
     double mean = sums.sums.loss, seconds = mx_clock_s() - start;
@@ -110,7 +104,7 @@ static bool evaluate(Loop *l, MxError *err) {
     l->told.n = 0;
     loop_collect_eval(l, &l->told, &sums, seconds);
     console_took_eval(&l->console, seconds);
-    if (judges)
+    if (mx_config_judges(c))
         answers_tell(&l->answers, l->step, seconds);
     else
         console_eval(&l->console, l->step, &l->told);

@@ -287,22 +287,28 @@ static Completion *complete(Rollouts *r, MxArena *arena, const Asked *asked,
     return completions;
 }
 
-static bool reward_replies(Rollouts *r, MxArena *arena, const Completion *completions, int64_t n,
-                           float *out, MxError *err) {
+/* What the first rank does for all; to: judges them too, NULL = it does not. */
+static bool reward_replies(Rollouts *r, MxArena *arena, const Asked *asked, const MxReply *replies,
+                           float *out, Answers *to, MxError *err) {
+    const int64_t n = count_replies(asked);
+    const Completion *completions = complete(r, arena, asked, replies);
     RewardFailures failures;
+    for (int64_t row = 0; to && row < asked->n_rows; row++)
+        reward_judge(r->reward, arena, completions + row, asked->times, asked->n_rows, to);
     return reward_give(r->reward, arena, completions, n, out, &failures, err) &&
            check_failures(r, &failures, n, err);
 }
 
-/* The first rank's rewards are those of all, and so is what goes wrong with them. */
-static bool reward_all(Rollouts *r, MxArena *arena, const Completion *completions, int64_t n,
-                       float *out, MxError *err) {
+/* The first rank's rewards and judgements are those of all, and so is what goes wrong with them. */
+static bool reward_all(Rollouts *r, MxArena *arena, const Asked *asked, const MxReply *replies,
+                       float *out, Answers *to, MxError *err) {
     bool is_first = !r->comm || mx_comm_rank(r->comm) == 0;
     double start = mx_clock_s();
-    bool ok = !is_first || reward_replies(r, arena, completions, n, out, err);
+    bool ok = !is_first || reward_replies(r, arena, asked, replies, out, to, err);
     r->reward_s = is_first ? mx_clock_s() - start : 0;
     if (!train_agree(r->comm, ok, err)) return false;
-    if (r->comm) mx_comm_broadcast(r->comm, out, (size_t)n * sizeof *out);
+    if (r->comm) mx_comm_broadcast(r->comm, out, (size_t)count_replies(asked) * sizeof *out);
+    if (r->comm && to) mx_comm_broadcast(r->comm, to, sizeof *to);
     return true;
 }
 
@@ -316,9 +322,8 @@ bool rollouts_write(Rollouts *r, bool is_eval, int64_t i, MxBatch *batch, MxErro
     r->reward_s = 0;
     MxResponses *kept = is_eval ? NULL : mx_train_responses(r->state, &are_here);
     if (are_here) recall(kept, batch, replies, rewards);
-    bool ok =
-        are_here || (write_replies(r, &arena, &asked, replies, err) &&
-                     reward_all(r, &arena, complete(r, &arena, &asked, replies), n, rewards, err));
+    bool ok = are_here || (write_replies(r, &arena, &asked, replies, err) &&
+                           reward_all(r, &arena, &asked, replies, rewards, NULL, err));
     if (ok) {
         fill_rows(r, is_eval, batch, replies, rewards);
         if (kept && !are_here) keep(r, kept, replies, rewards);
@@ -336,13 +341,10 @@ bool rollouts_judge(Rollouts *r, int64_t i, const MxBatch *batch, Answers *to, M
     const int64_t n = count_replies(&asked);
     MxReply *replies = mx_new_n(&arena, MxReply, n);
     float *rewards = mx_new_n(&arena, float, n);
-    bool ok = write_replies(r, &arena, &asked, replies, err);
-    const Completion *all = ok ? complete(r, &arena, &asked, replies) : NULL;
-    ok = ok && reward_all(r, &arena, all, n, rewards, err);
+    bool ok = write_replies(r, &arena, &asked, replies, err) &&
+              reward_all(r, &arena, &asked, replies, rewards, to, err);
     for (int64_t k = 0; ok && k < n; k++)
         if (!isnan(rewards[k])) to->n_rewards++, to->reward += (double)rewards[k];
-    for (int64_t row = 0; ok && row < asked.n_rows; row++)
-        reward_judge(r->reward, &arena, all + row, asked.times, asked.n_rows, to);
     mx_arena_release(&arena);
     return ok;
 }
