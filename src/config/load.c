@@ -104,11 +104,26 @@ static void load_teacher(ConfigLoad *student, const MxConfigRequest *request) {
         config_teacher_keys(student->arena, student->config, load->config);
 }
 
-bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **out, MxError *err) {
+/* All layers but those that a key of them names. */
+static ConfigLoad *read_request(MxArena *arena, const MxConfigRequest *request, MxError *err) {
     ConfigLoad *load = new_load(arena, request, err);
     config_read_files(load, request);
     config_read_overrides(load, request);
     config_read_environment(load, request->environ);
+    return load;
+}
+
+bool mx_config_has_purpose(MxArena *arena, const MxConfigRequest *request) {
+    MxError err = {0};
+    ConfigLoad *load = read_request(arena, request, &err);
+    config_settle(load);
+    convert_all(load);
+    mx_error_release(&err);
+    return load->config->use_grpo || load->config->use_kto;
+}
+
+bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **out, MxError *err) {
+    ConfigLoad *load = read_request(arena, request, err);
     config_apply_overrides(load, MX_KEY_student_overrides,
                            config_map(load, MX_KEY_student_overrides));
     finish(load);

@@ -70,21 +70,13 @@ static bool find_model(CommandLine *line, MxArena *arena, Given *given, MxError 
     return true;
 }
 
-/* Whether the user says what to learn from data, where records alone would not tell. */
-static bool has_purpose(const CommandLine *line) {
-    static const char *const purposes[] = {"use_grpo=true", "use_kto=true"};
-    for (int i = 0; i < line->request.n_overrides; i++)
-        for (int k = 0; k < MX_COUNT(purposes); k++)
-            if (!strcmp(key_of(line->request.overrides[i]), purposes[k])) return true;
-    return false;
-}
-
 static bool find_data(CommandLine *line, MxArena *arena, Given *given, MxError *err) {
     const char *words[MX_FOUND_KEYS];
     MxText text;
     mx_text_init(&text, arena);
     if (!given->data) return true;
-    if (!mx_train_found_data(&text, given->data, has_purpose(line), words, err)) return false;
+    bool has_purpose = mx_config_has_purpose(arena, &line->request);
+    if (!mx_train_found_data(&text, given->data, has_purpose, words, err)) return false;
     put_overrides(line, arena, words, MX_FOUND_KEYS);
     add_found(given, mx_arena_printf(arena, "data=%s", given->data), &text);
     return true;

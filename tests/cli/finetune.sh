@@ -41,6 +41,8 @@ done
 is 'pairs are for preferences' "$(found use_dpo data=posttrain/preference_train.jsonl)" true
 is 'and are learned slowly' "$(found learning_rate data=posttrain/preference_train.jsonl)" 1e-06
 is 'what is said about the data counts' "$(found use_sft data=posttrain/rewards_train.jsonl use_grpo=true) $(found use_sft data=posttrain/rewards_train.jsonl)" 'false true'
+echo 'use_grpo: true' >"$work/purpose.yml"
+is 'in a file too' "$(found use_sft --config configs/base.yml --config "$work/purpose.yml" data=posttrain/rewards_train.jsonl)" false
 is 'adapters faster' "$(found learning_rate $talks lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8)" 0.0002
 is 'rows are as long as prompts want' "$(found max_target_length data=posttrain/sft_train.jsonl)" 64
 is 'text is text' "$(found dataset_type data=corpus/shakespeare_val.txt)" text
