@@ -27,8 +27,7 @@ tune
 step how well they do on other talks
 tune --eval
 step "adapters and weights as one model, as others know it: $out/chat-hf"
-[ -d "$out/chat-merged" ] || "$bin/mxconvert" "$out/chat" "$out/chat-merged" --merge-lora
-[ -d "$out/chat-hf" ] || "$bin/mxconvert" "$out/chat-merged" "$out/chat-hf" --to-hf
+[ -d "$out/chat-hf" ] || "$bin/mxconvert" "$out/chat" "$out/chat-hf" --merge-lora --to-hf
 step a conversation: mxdecode "$out/chat-hf" --chat
 printf 'Hello.\nWhere is the lantern?\nThank you.\n' | tee "$out/said.txt"
 echo --

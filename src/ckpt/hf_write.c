@@ -2,6 +2,7 @@
  * form of checkpoint; each becomes a tensor, which is made and written in pieces, into one file or
  * shards. */
 #include "hf.h"
+#include "lora.h"
 
 #include <unistd.h>
 
@@ -122,13 +123,28 @@ static void choose_shards(Writer *w) {
     }
 }
 
+/* A folder of Hugging Face's has weights alone. */
+static bool check_adapters(const Writer *w) {
+    int i = 0;
+    while (i < w->leaves.n && !ckpt_is_adapter(w->leaves.leaves[i].path)) i++;
+    if (i == w->leaves.n) return true;
+    mx_fail(w->err, MX_EXIT_BAD_INPUT, in_source(w),
+            "it has adapters (\"%s\"), which a model of Hugging Face's has no names for",
+            w->leaves.leaves[i].path);
+    mx_note(w->err, "hint: --merge-lora --to-hf merges them into the weights, --to-peft writes "
+                    "them as a folder of peft's");
+    return false;
+}
+
 static bool plan(Writer *w, const MxCkptRef *from) {
     int failures = w->err->count, n_random;
     const MxHfModel *model = &w->how->model;
     if (!hf_check(model, (MxWhere){.file = from->ref}, w->err) ||
         !ckpt_open(&w->arena, from, &w->source, w->err) ||
         !ckpt_check_floats(&w->source.survey, w->err) ||
-        !ckpt_leaves(&w->arena, &w->source.survey, true, &w->leaves, &w->pieces, &n_random, w->err))
+        !ckpt_leaves(&w->arena, &w->source.survey, true, &w->leaves, &w->pieces, &n_random,
+                     w->err) ||
+        !check_adapters(w))
         return false;
     w->items = mx_new_n(&w->arena, Item, hf_most_names(model));
     mx_map_init(&w->by_name, &w->arena);

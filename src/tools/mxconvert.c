@@ -4,6 +4,8 @@
 
 #include <mx/text.h>
 
+#include <unistd.h>
+
 /* ---- in the child */
 
 static MxExit end(MxError *err) {
@@ -139,9 +141,12 @@ static MxExit convert(void *data) {
     double start_s = mx_clock_s();
     if (mx_ckpt_convert(&work->from, &work->line->how, mx_ckpt_output_file(work->output), &form,
                         &notes, &err) &&
-        keep_configs(work, &arena, &notes, &err) && commit(work, &form, &arena, &err))
-        mx_print("%swrote \"%s\"%s in %.2f s\n", notes.data, work->line->target,
-                 work->line->how.verifies ? " and verified it" : "", mx_clock_s() - start_s);
+        keep_configs(work, &arena, &notes, &err) && commit(work, &form, &arena, &err)) {
+        mx_print("%s", notes.data);
+        if (!work->is_between)
+            mx_print("wrote \"%s\"%s in %.2f s\n", work->line->target,
+                     work->line->how.verifies ? " and verified it" : "", mx_clock_s() - start_s);
+    }
     mx_arena_release(&arena);
     return end(&err);
 }
@@ -199,38 +204,78 @@ static bool check_target(const Work *work, MxArena *arena, MxError *err) {
                    "\"%s\" exists already; --force replaces it", beside);
 }
 
+static bool begin_output(Work *work, MxArena *arena, MxError *err) {
+    const CommandLine *line = work->line;
+    return mx_ckpt_output_begin(arena, line->target, line->force, &work->output, err) &&
+           check_target(work, arena, err);
+}
+
+/* What a command line asks for, with one reading and one writing. */
+static MxExit carry_out(Work *work, MxArena *arena, MxError *err) {
+    CommandLine *line = work->line;
+    if (!mx_ckpt_find(arena, line->source, NULL, &work->from, err) ||
+        !mxconvert_adapters(work, arena, err) ||
+        (line->to_hf && !mxconvert_model(work, arena, err)) ||
+        (line->quantizes && !mxconvert_quantized(work, arena, err)))
+        return err->exit;
+    work->from.assumes_bf16 = line->assumes_bf16;
+    work->from.sees = line->sees;
+    if (line->sees && !work->from.is_hf) {
+        mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--images: \"%s\" is no folder of Hugging Face's",
+                line->source);
+        return err->exit;
+    }
+    if (line->dry_run)
+        return mx_store_guarded(line->source, MX_CONFINE_TO_READING,
+                                goes_abroad(line) ? to_folder : print_plan, work, err);
+    mx_store_guard_catch();
+    if (!work->output && !begin_output(work, arena, err)) return err->exit;
+    return mx_store_guarded(line->source, MX_CONFINE_TO_FILES,
+                            goes_abroad(line) ? to_folder
+                            : line->benchmark ? benchmark
+                                              : convert,
+                            work, err);
+}
+
+static void remove_between(void *data) {
+    MxError ignored = {0};
+    if (mx_dir_exists(data)) mx_store_remove(data, &ignored);
+    mx_error_release(&ignored);
+}
+
+/* Merged weights become Hugging Face's by way of a checkpoint beside DST, which is removed. Over a
+ * folder of Hugging Face's the result has its config.json. */
+static MxExit merge_to_hf(CommandLine *line, MxArena *arena, MxError *err) {
+    CommandLine merging = *line, exporting = *line;
+    Work first = {.line = &merging, .is_between = true}, last = {.line = &exporting};
+    bool is_json = line->config && mx_text_has_suffix(line->config, ".json");
+    if (!begin_output(&last, arena, err)) return err->exit;
+    char *between = mx_arena_printf(arena, "%s.%ld.merged", line->target, (long)getpid());
+    mx_arena_on_release(arena, remove_between, between);
+    merging.target = between;
+    merging.to_hf = false;
+    merging.how.casts = true;
+    merging.how.param_dtype = MX_F32;
+    if (is_json) merging.config = NULL;
+    MxExit exit = carry_out(&first, arena, err);
+    if (exit != MX_EXIT_OK) return exit;
+    exporting.source = between;
+    exporting.merges = false;
+    exporting.how.adapters = MX_ADAPTERS_STAY;
+    if (!is_json && first.base.is_hf) exporting.config = mx_hf_config_path(arena, first.base.path);
+    return carry_out(&last, arena, err);
+}
+
 static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     CommandLine line = {.verifies = true};
     if (!mxconvert_options(argc, argv, arena, &line, err)) return err->exit;
-    Work work = {.line = &line};
     if (mx_peft_is_dir(line.source)) {
         mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = line.source},
                 "a folder of peft: lora.lora_restore_path takes it as it is");
         return err->exit;
     }
-    if (!mx_ckpt_find(arena, line.source, NULL, &work.from, err) ||
-        !mxconvert_adapters(&work, arena, err) ||
-        (line.to_hf && !mxconvert_model(&work, arena, err)) ||
-        (line.quantizes && !mxconvert_quantized(&work, arena, err)))
-        return err->exit;
-    work.from.assumes_bf16 = line.assumes_bf16;
-    work.from.sees = line.sees;
-    if (line.sees && !work.from.is_hf) {
-        mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--images: \"%s\" is no folder of Hugging Face's",
-                line.source);
-        return err->exit;
-    }
-    if (line.dry_run)
-        return mx_store_guarded(line.source, MX_CONFINE_TO_READING,
-                                goes_abroad(&line) ? to_folder : print_plan, &work, err);
-    mx_store_guard_catch();
-    if (!mx_ckpt_output_begin(arena, line.target, line.force, &work.output, err)) return err->exit;
-    if (!check_target(&work, arena, err)) return err->exit;
-    return mx_store_guarded(line.source, MX_CONFINE_TO_FILES,
-                            goes_abroad(&line) ? to_folder
-                            : line.benchmark   ? benchmark
-                                               : convert,
-                            &work, err);
+    return line.merges && line.to_hf ? merge_to_hf(&line, arena, err)
+                                     : carry_out(&(Work){.line = &line}, arena, err);
 }
 
 int main(int argc, char **argv) {

@@ -22,6 +22,7 @@ typedef struct Work {
     CommandLine *line;
     MxCkptRef from, base;
     MxCkptOutput *output;
+    bool is_between; /* the result is not what is asked for, and is not told */
     MxPeftConvert peft;
     MxHfExport hf;
 } Work;

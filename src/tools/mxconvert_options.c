@@ -24,26 +24,59 @@ static const MxManual manual = {
 
 /* ---- operations */
 
-enum { LAYOUT = 1, DTYPE = 2, SPEED = 4, FACTS = 8, CONFIG = 16, SHARDS = 32 };
+enum { LAYOUT = 1, DTYPE = 2, SPEED = 4, FACTS = 8, CONFIG = 16, SHARDS = 32, DRY = 64 };
 
-/* What the result holds, and which options have a meaning then. */
+/* Options that say what the result holds, by bit. */
+enum { MERGES = 1, EXTRACTS = 2, TO_PEFT = 4, TO_HF = 8, QUANTIZES = 16 };
 static const struct {
-    const char *option, *words;
-    size_t flag; /* in CommandLine; 0 = none of the others */
+    const char *option;
+    size_t flag; /* in CommandLine */
+} asks[] = {
+    {"--merge-lora", offsetof(CommandLine, merges)},
+    {"--extract-lora", offsetof(CommandLine, extracts)},
+    {"--to-peft", offsetof(CommandLine, to_peft)},
+    {"--to-hf", offsetof(CommandLine, to_hf)},
+    {"--quantize", offsetof(CommandLine, quantizes)},
+};
+
+/* What may be asked for together, and which options have a meaning then. */
+static const struct {
+    int asks;
+    const char *words;
     MxAdapters adapters;
     int takes;
 } operations[] = {
-    {"--merge-lora", "--merge-lora, whose result is float32", offsetof(CommandLine, merges),
-     MX_ADAPTERS_MERGED, LAYOUT | SPEED | FACTS | CONFIG},
-    {"--extract-lora", "--extract-lora", offsetof(CommandLine, extracts), MX_ADAPTERS_ALONE,
-     LAYOUT | DTYPE | SPEED},
-    {"--to-peft", "--to-peft", offsetof(CommandLine, to_peft), MX_ADAPTERS_STAY, FACTS | CONFIG},
-    {"--to-hf", "--to-hf", offsetof(CommandLine, to_hf), MX_ADAPTERS_STAY, DTYPE | CONFIG | SHARDS},
-    {"--quantize", "--quantize", offsetof(CommandLine, quantizes), MX_ADAPTERS_STAY,
-     LAYOUT | SPEED | CONFIG},
-    {NULL, "a conversion that leaves adapters as they are", 0, MX_ADAPTERS_STAY,
-     LAYOUT | DTYPE | SPEED},
+    {0, "a conversion that leaves adapters as they are", MX_ADAPTERS_STAY,
+     LAYOUT | DTYPE | SPEED | DRY},
+    {MERGES, "--merge-lora, whose result is float32", MX_ADAPTERS_MERGED,
+     LAYOUT | SPEED | FACTS | CONFIG | DRY},
+    {MERGES | TO_HF, "--merge-lora with --to-hf", MX_ADAPTERS_MERGED,
+     DTYPE | FACTS | CONFIG | SHARDS},
+    {EXTRACTS, "--extract-lora", MX_ADAPTERS_ALONE, LAYOUT | DTYPE | SPEED | DRY},
+    {TO_PEFT, "--to-peft", MX_ADAPTERS_STAY, FACTS | CONFIG | DRY},
+    {TO_HF, "--to-hf", MX_ADAPTERS_STAY, DTYPE | CONFIG | SHARDS | DRY},
+    {QUANTIZES, "--quantize", MX_ADAPTERS_STAY, LAYOUT | SPEED | CONFIG | DRY},
 };
+
+/* The operation that does all that is asked for; -1 = none. */
+static int find_operation(int asked) {
+    int i = MX_COUNT(operations) - 1;
+    while (i >= 0 && operations[i].asks != asked) i--;
+    return i;
+}
+
+/* Two options that no operation does both of; one is there. */
+static bool tell_exclusion(int asked, MxError *err) {
+    for (int i = 0; i < MX_COUNT(asks); i++)
+        for (int k = i + 1; k < MX_COUNT(asks); k++) {
+            int both = 1 << i | 1 << k;
+            if ((asked & both) == both && find_operation(both) < 0)
+                return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s and %s exclude each other",
+                               asks[i].option, asks[k].option);
+        }
+    MX_ASSERT(false);
+    return false;
+}
 
 static bool choose_operation(CommandLine *line, MxError *err) {
     const struct {
@@ -62,16 +95,13 @@ static bool choose_operation(CommandLine *line, MxError *err) {
         {"--config", line->config, CONFIG},
         {"--shard-bytes", line->shard_text, SHARDS},
         {"--lora-alpha", line->alpha_text, FACTS},
+        {"--dry-run", line->dry_run, DRY},
     };
-    const int none = MX_COUNT(operations) - 1;
-    int chosen = none;
-    for (int i = 0; i < none; i++) {
-        if (!*(const bool *)((const char *)line + operations[i].flag)) continue;
-        if (chosen != none)
-            return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s and %s exclude each other",
-                           operations[chosen].option, operations[i].option);
-        chosen = i;
-    }
+    int asked = 0;
+    for (int i = 0; i < MX_COUNT(asks); i++)
+        asked |= (int)*(const bool *)((const char *)line + asks[i].flag) << i;
+    int chosen = find_operation(asked);
+    if (chosen < 0) return tell_exclusion(asked, err);
     for (int i = 0; i < MX_COUNT(given); i++)
         if (given[i].is_given && !(given[i].kind & operations[chosen].takes))
             mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s does not go with %s", given[i].option,
@@ -128,7 +158,7 @@ static bool understand(CommandLine *line, MxError *err) {
     how->restack.cycle = (int)cycle;
     read_alpha(line, err);
     choose_operation(line, err);
-    if (how->adapters == MX_ADAPTERS_MERGED) {
+    if (line->merges && !line->to_hf) {
         how->casts = true;
         how->param_dtype = MX_F32;
     }
@@ -193,7 +223,8 @@ static int file_options(CommandLine *line, MxOption *out) {
          .doc = "write SRC's adapters as a folder for Hugging Face's peft"},
         {.name = "--to-hf",
          .flag = &line->to_hf,
-         .doc = "write a Hugging Face folder: config.json, model.safetensors"},
+         .doc = "write a Hugging Face folder: config.json, model.safetensors; of a run with "
+                "adapters together with --merge-lora"},
         {.name = "--shard-bytes",
          .value = &line->shard_text,
          .takes = "N",

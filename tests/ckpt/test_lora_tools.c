@@ -322,6 +322,46 @@ START_TEST(merged_runs_evaluate_alike) {
     ck_assert(strstr((const char *)manifest.data, "lora.enable_lora: false") != NULL);
     ck_tool(65, "mxconvert {}/merged {}/again --merge-lora");
     ck_says("no adapters in it");
+    ck_tool(0, "mxconvert {}/merged {}/hf --to-hf");
+    ck_tool(0, "mxconvert {}/lora {}/at_once --merge-lora --to-hf");
+    ck_same_bytes("hf/model.safetensors", "at_once/model.safetensors");
+    ck_same_bytes("hf/config.json", "at_once/config.json");
+}
+END_TEST
+
+/* Over a folder of Hugging Face's the result has its config.json, and nothing else is left. */
+START_TEST(merged_runs_go_back_to_hugging_face) {
+    static const char base[] = "{}/base --to-hf --dtype bfloat16";
+    run_tiny("run_name=first steps=1 decoder_block=qwen3 use_qk_norm=true");
+    ck_tool(0, "mxconvert {}/first %s", base);
+    run_tiny(mx_arena_printf(&arena,
+                             "run_name=lora steps=2 decoder_block=qwen3 use_qk_norm=true "
+                             "load_parameters_path=%s/base %s",
+                             folder, adapted));
+    ck_tool(65, "mxconvert {}/lora {}/x --to-hf");
+    ck_says("it has adapters (");
+    ck_says("hint: --merge-lora --to-hf merges them into the weights");
+    ck_assert(!strstr(output, "is missing"));
+    ck_tool(0, "mxconvert {}/lora {}/hf --merge-lora --to-hf");
+    ck_same_bytes("base/config.json", "hf/config.json");
+    ck_tool(0, "mxconvert {}/lora {}/merged --merge-lora");
+    ck_tool(0, "mxcompare {}/merged {}/hf --rtol 0.004");
+    ck_tool(1, "mxcompare {}/base {}/hf");
+    ck_tool(0, "mxconvert {}/lora {}/f32 --merge-lora --to-hf --dtype float32");
+    ck_tool(0, "mxcompare {}/merged {}/f32");
+    ck_tool(73, "mxconvert {}/lora {}/f32 --merge-lora --to-hf");
+    ck_says("exists already");
+    ck_tool(2, "mxconvert {}/lora {}/y --merge-lora --to-hf --dry-run");
+    ck_says("--dry-run does not go with --merge-lora with --to-hf");
+    ck_tool(2, "mxconvert {}/lora {}/y --merge-lora --to-hf --quantize nf4");
+    ck_says("--merge-lora and --quantize exclude each other");
+    ck_tool(2, "mxconvert {}/lora {}/y.h5 --merge-lora --to-hf");
+    ck_says("--to-hf makes a folder");
+    char **left;
+    int n_left;
+    ck_ok(mx_dir_list(&arena, folder, &left, &n_left, &err));
+    for (int i = 0; i < n_left; i++)
+        ck_assert_msg(!strstr(left[i], ".merged"), "%s is left", left[i]);
 }
 END_TEST
 
@@ -535,6 +575,7 @@ Suite *lora_tools_suite(void) {
     tcase = add_case(suite, "runs");
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, merged_runs_evaluate_alike, 0, MX_COUNT(run_forms));
+    tcase_add_test(tcase, merged_runs_go_back_to_hugging_face);
     tcase_add_test(tcase, other_weights_are_refused);
     tcase_add_loop_test(tcase, adapters_come_back_bit_for_bit, 0, MX_COUNT(ways));
     tcase_add_loop_test(tcase, pefts_folders_go_around, 0, MX_COUNT(pefts));
