@@ -41,20 +41,10 @@ static void hint_groups(const Maker *p) {
         mx_note(p->err, "hint: the groups there are %s; FILE.h5:GROUP names one", text.data);
 }
 
-/* Stacks that are not of layers alone, by a part of their paths: pipeline stages beside them, or
- * (gemma4) a block's local layers inside of the blocks. Source: MaxText layers/nnx_decoders.py. */
-static const struct {
-    const char *mark, *what;
-} whole_stacks[] = {
-    {"/pipeline_module/", "is stacked for a pipeline; only its name can be converted"},
-    {"/local_layers/", "stacks local layers inside of blocks; only its name can be converted"},
-    {"/global_layer/", "is of blocks with local layers; only its name can be converted"},
-};
-
+/* Stacks that are not of layers alone. Source: MaxText layers/nnx_decoders.py. */
 static bool check_stack(const Maker *p, const char *path) {
-    for (int i = 0; i < MX_COUNT(whole_stacks); i++)
-        if (strstr(path, whole_stacks[i].mark)) return refuse(p, path, whole_stacks[i].what);
-    return true;
+    return !strstr(path, "/pipeline_module/") ||
+           refuse(p, path, "is stacked for a pipeline; only its name can be converted");
 }
 
 static bool check_contents(const Maker *p) {
@@ -99,7 +89,7 @@ static bool must_split(const Maker *p) {
 static const MxFamily *nesting_family(const Maker *p) {
     const CkptHf *hf = p->conversion->from.hf;
     const MxFamily *family = hf ? hf_family_of(&hf->model) : NULL;
-    return family && (family->runs || family->never_stacks) ? family : NULL;
+    return family && (family->first_hash || family->never_stacks) ? family : NULL;
 }
 
 static void choose_form(Maker *p) {
@@ -119,6 +109,15 @@ static const char *block_in_manifest(MxArena *arena, const MxJson *manifest) {
     const char *text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
     const char *block = mx_config_said(arena, text, MX_KEY_decoder_block);
     return *block ? block : NULL;
+}
+
+/* Runs of a family whose first layers are not in its stacks, by a key that files do not have. */
+static bool has_first_ones(const MxRuns *runs) {
+    int n;
+    const MxFamily *const *families = mx_families(&n);
+    for (int i = 0; runs && i < n; i++)
+        if (families[i]->runs == runs && families[i]->first_hash) return true;
+    return false;
 }
 
 static bool choose_stackings(Maker *p) {
@@ -142,7 +141,7 @@ static bool choose_stackings(Maker *p) {
             p->stackings[i] = g->how;
         else
             p->stackings[i] = ckpt_stacking(g, &restack, f->note, f->arrays, f->n, &evidence);
-        if (p->stackings[i].runs) {
+        if (has_first_ones(p->stackings[i].runs)) {
             mx_fail(p->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = f->ref.ref},
                     "its layers would be stacked inside of %s, which is not available yet here; "
                     "--scan-layers false keeps them one by one, and a run reads and writes both",
@@ -204,7 +203,7 @@ static bool find_adapters(Maker *p) {
 
 /* ---- targets */
 
-static CkptTarget *new_target(Maker *p, MxPlace place, int count) {
+static CkptTarget *new_target(Maker *p, MxPlace place, int count, int inner) {
     CkptConversion *conversion = p->conversion;
     if (conversion->n == p->cap) {
         int cap = p->cap ? 2 * p->cap : 256;
@@ -220,6 +219,7 @@ static CkptTarget *new_target(Maker *p, MxPlace place, int count) {
                            .dtype = place.dtype,
                            .shape = place.shape,
                            .scan_dim = place.scan_dim,
+                           .inner = inner,
                            .n = count,
                            .pieces = pieces};
     return target;
@@ -259,7 +259,7 @@ static bool add_piece(Maker *p, int i) {
     MxLeaf *leaf = &conversion->leaves.leaves[i];
     const CkptEntry *entry = &conversion->from.survey.entries[conversion->pieces[i].entry];
     const char *source = entry->array->path;
-    if (leaf->stack.count && leaf->shape.rank == MX_MAX_RANK)
+    if (leaf->stack.count && leaf->shape.rank + (leaf->stack.inner > 0) >= MX_MAX_RANK)
         return refuse(p, source, "has too many dims to be stacked");
     MxPlace place = mx_ckpt_place(p->arena, conversion->form, leaf);
     if (!place.path) {
@@ -274,7 +274,8 @@ static bool add_piece(Maker *p, int i) {
     int count = place.scan_dim < 0 ? 1 : leaf->stack.count;
     int index = place.scan_dim < 0 ? 0 : leaf->stack.index;
     int64_t found = mx_map_get(&p->by_path, place.path, -1);
-    CkptTarget *target = found < 0 ? new_target(p, place, count) : &conversion->targets[found];
+    CkptTarget *target =
+        found < 0 ? new_target(p, place, count, leaf->stack.inner) : &conversion->targets[found];
     if (!mx_shape_equal(target->shape, place.shape) || target->dtype != place.dtype)
         return refuse(
             p, source,
@@ -285,7 +286,9 @@ static bool add_piece(Maker *p, int i) {
         return refuse(p, source, "and another array go to the same place");
     target->pieces[index] = i;
     target->is_text = entry->array->is_text;
-    target->quant = quant.type ? ckpt_quant_in_stack(quant, place.scan_dim) : quant;
+    if (quant.type) quant = ckpt_quant_in_stack(quant, place.scan_dim);
+    target->quant =
+        quant.type && target->inner ? ckpt_quant_in_stack(quant, place.scan_dim) : quant;
     return index > 0 || check_quant(p, source, target);
 }
 

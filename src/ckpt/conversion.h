@@ -10,6 +10,7 @@ typedef struct CkptTarget {
     MxDtype dtype;
     MxShape shape;
     int scan_dim; /* of the pieces in it; -1 = one piece is the whole */
+    int inner;    /* as of MxStack */
     int n;        /* pieces */
     int *pieces;  /* [n] leaves, by their place in the stack */
     bool is_text;

@@ -75,14 +75,19 @@ static bool read_part(Converter *c, const CkptTarget *t, int64_t at, const MxBox
     return true;
 }
 
+/* Layers of a box, also those inside of blocks: a tile has them one behind the other. */
 static bool gather(Converter *c, const CkptTarget *t, const MxBox *box, void *out) {
-    if (t->scan_dim < 0) return read_part(c, t, 0, box, out);
-    MxBox part = without_dim(*box, t->scan_dim);
-    int64_t first = box->start[t->scan_dim], n = box->count[t->scan_dim];
+    int dim = t->scan_dim;
+    if (dim < 0) return read_part(c, t, 0, box, out);
+    MxBox flat = t->inner ? without_dim(*box, dim + 1) : *box, part = without_dim(flat, dim);
+    int64_t n_inner = t->inner ? box->count[dim + 1] : 1, n = box->count[dim] * n_inner;
+    int64_t first_inner = t->inner ? box->start[dim + 1] : 0, each = t->inner ? t->inner : 1;
+    flat.count[dim] = n;
     for (int64_t i = 0; i < n; i++) {
         void *into = n == 1 ? out : c->part;
-        if (!read_part(c, t, first + i, &part, into)) return false;
-        if (n > 1) scatter(box, t->scan_dim, i, mx_dtype_bytes(t->dtype), c->part, out);
+        int64_t at = (box->start[dim] + i / n_inner) * each + first_inner + i % n_inner;
+        if (!read_part(c, t, at, &part, into)) return false;
+        if (n > 1) scatter(&flat, dim, i, mx_dtype_bytes(t->dtype), c->part, out);
     }
     return true;
 }
@@ -166,7 +171,7 @@ static Coded coded_in(const CkptTarget *t, const MxBox *box, void *room) {
 
 /* A box of whole blocks, one layer's, in c->part. */
 static bool encode(Converter *c, const CkptTarget *t, const MxBox *box, Coded *out) {
-    int64_t layer = t->scan_dim < 0 ? 0 : box->start[t->scan_dim];
+    int64_t layer = t->scan_dim < 0 ? 0 : box->start[t->scan_dim] * (t->inner ? t->inner : 1);
     if (!gather(c, t, box, c->tile)) return false;
     *out = coded_in(t, box, c->part);
     memset(c->part, 0, out->bytes);

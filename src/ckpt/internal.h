@@ -61,9 +61,12 @@ typedef struct CkptSpot {
     int head;          /* bytes before the segment that names the layers: "decoder/" */
     const char *name;  /* of one layer without its number: "layers", "moe_layers" */
     const char *outer; /* of a stack: "layers", "scanned_blocks" */
-    const char *place; /* of a place in a block: "layers_", "layer_" */
-    int number;        /* of the layer, the place in the block, or the place in the rest */
-    const char *tail;  /* "mlp/wi_0/kernel", inside the path */
+    const char *place; /* of a place in a block: "layers_", "layer_"; NULL = it is in a run */
+    const struct MxRuns *runs; /* of the block, or NULL */
+    int number; /* of the layer, the place in the block, or the place in the rest; of the first one
+                   that is stacked here */
+    int inner;  /* places of a run that are stacked here, in blocks along a dim of their own */
+    const char *tail; /* "mlp/wi_0/kernel", inside the path */
 } CkptSpot;
 
 CkptSpot ckpt_spot(const char *param_path);
@@ -136,10 +139,23 @@ bool ckpt_survey_names(MxArena *arena, const char *name, const MxH5Array *arrays
 bool ckpt_survey(MxArena *arena, const char *name, const MxH5Array *arrays, int n, int scan_axis,
                  CkptSurvey *out, MxError *err);
 
+/* How an entry holds layers. ckpt_is_stack — along a dim, of whole blocks or all. ckpt_n_inside —
+ * as many more inside of blocks, along the next dim; 0 = none. ckpt_is_run_in_rest — those behind
+ * the last whole block, along a dim. ckpt_layers_dim — that dim with a scan axis; -1 = there is
+ * none. ckpt_n_layers — its length; -1 = it cannot be one of layers. */
+bool ckpt_is_stack(const CkptEntry *e);
+int ckpt_n_inside(const CkptEntry *e);
+bool ckpt_is_run_in_rest(const CkptEntry *e);
+int ckpt_layers_dim(const CkptEntry *e, int axis);
+int64_t ckpt_n_layers(const CkptEntry *e, int axis);
+
+/* ---- as a tree (leaves.c) */
+
 /* A leaf of the state and the part of an array of the file that it is. */
 typedef struct CkptPiece {
     int entry;
     int scan_dim, index; /* scan_dim -1 = the whole array */
+    int inner;           /* as of MxStack */
     MxQuant quant;       /* it is read as a run has it that keeps it in few bits */
 } CkptPiece;
 

@@ -198,7 +198,8 @@ static bool read_values(const CkptFile *file, const CkptPiece *piece, MxBox box,
                         void *out, MxError *err) {
     const MxH5Array *array = file->survey.entries[piece->entry].array;
     if (file->hf) return ckpt_hf_read(file->hf, piece->entry, &box, dtype, out, err);
-    if (piece->scan_dim >= 0) box = mx_box_insert(box, piece->scan_dim, piece->index, 1);
+    const MxStack stack = {.inner = piece->inner};
+    if (piece->scan_dim >= 0) box = ckpt_box_in_stack(box, &stack, piece->scan_dim, piece->index);
     if (ckpt_quant(file, piece->entry).type)
         return ckpt_read_coded(file, piece->entry, box, dtype, out, err);
     MxArena scratch = {.name = "path"};

@@ -53,11 +53,32 @@ static bool is_segment(const char *segment, const char *name, const char **rest)
     return true;
 }
 
+/* A place of a block, or a run of them, is what the tail begins with. */
+static bool take_place(CkptSpot *spot) {
+    int n;
+    const MxFamily *const *families = mx_families(&n);
+    spot->number = number_of_place(spot->tail, &spot->place, &spot->tail);
+    spot->inner = 1;
+    if (spot->number >= 0) return true;
+    for (int i = 0; i < n; i++) {
+        const MxRuns *runs = families[i]->runs;
+        for (int r = 0, first = 0; runs && r < MX_MOST_RUNS && runs->run[r].name; r++) {
+            if (is_segment(spot->tail, runs->run[r].name, &spot->tail)) {
+                spot->runs = runs;
+                spot->number = first;
+                spot->inner = runs->run[r].n;
+                return true;
+            }
+            first += runs->run[r].n;
+        }
+    }
+    return false;
+}
+
 /* Looks at the path from a segment on. */
 static bool spot_at(const char *segment, CkptSpot *out) {
     if (is_segment(segment, MX_STACK_REST, &out->tail)) {
-        out->number = number_of_place(out->tail, &out->place, &out->tail);
-        if (out->number < 0) return false;
+        if (!take_place(out)) return false;
         out->where = CKPT_REST;
         out->name = "layers";
         return true;
@@ -77,10 +98,8 @@ static bool spot_at(const char *segment, CkptSpot *out) {
         if (!is_segment(segment, stacks[i].outer, &out->tail)) continue;
         if ((out->number = number_after(out->tail, "", &out->tail)) >= 0)
             out->where = CKPT_LAYER;
-        else if ((out->number = number_of_place(out->tail, &out->place, &out->tail)) >= 0)
-            out->where = CKPT_BLOCK;
         else
-            out->where = CKPT_FLAT;
+            out->where = take_place(out) ? CKPT_BLOCK : CKPT_FLAT;
         return true;
     }
     return false;
@@ -109,7 +128,13 @@ static const MxFamily *marked_family(const MxH5Array *arrays, int n) {
     return NULL;
 }
 
-/* One word of a note behind its "=": "layers/" or "scanned_blocks/layers_*6". */
+/* What a note calls the places of a block: as the family does, or by its first run. */
+static const char *noted_place(const char *place, const MxRuns *runs) {
+    return runs ? runs->run[0].name : place ? place : "";
+}
+
+/* One word of a note behind its "=": "layers/", "scanned_blocks/layers_*6" or
+ * "scanned_blocks/local_layers*6". */
 static bool read_stacking(const char *word, MxStacking *out) {
     const char *rest = NULL;
     int n;
@@ -120,12 +145,14 @@ static bool read_stacking(const char *word, MxStacking *out) {
     *out = (MxStacking){.outer = stacks[i].outer};
     if (!*rest || *rest == ' ') return true;
     for (int k = 0; k < n; k++) {
-        const char *place = families[k]->place ? families[k]->place : "";
+        const MxRuns *runs = families[k]->runs;
+        const char *place = noted_place(families[k]->place, runs);
         size_t len = strlen(place);
         if (!len || strncmp(rest, place, len) || rest[len] != '*') continue;
         long period = strtol(rest + len + 1, NULL, 10);
-        out->place = place;
+        out->place = families[k]->place;
         out->period = (int)period;
+        out->runs = runs;
         return period >= 1 && period <= CKPT_MAX_PERIOD;
     }
     return false;
@@ -145,7 +172,8 @@ const char *ckpt_stack_note(MxArena *arena, const CkptGroup *groups, int n) {
         const CkptGroup *g = &groups[i];
         if (!g->is_scanned || !g->n_blocks) continue;
         mx_text_add(&text, "%s%s=%s/", text.len ? " " : "", g->key, g->how.outer);
-        if (g->how.period) mx_text_add(&text, "%s*%d", g->how.place, g->how.period);
+        if (g->how.period)
+            mx_text_add(&text, "%s*%d", noted_place(g->how.place, g->how.runs), g->how.period);
     }
     return text.data;
 }

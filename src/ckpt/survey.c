@@ -113,15 +113,17 @@ static bool tells(const CkptEntry *e) {
     return e->group >= 0 && !e->row->is_random;
 }
 
-static bool is_stack(const CkptEntry *e) {
+bool ckpt_is_stack(const CkptEntry *e) {
     return e->spot.where == CKPT_FLAT || e->spot.where == CKPT_BLOCK;
 }
 
-static bool note_place(const CkptSurvey *s, const CkptEntry *e, uint64_t *seen, MxError *err) {
-    if (e->spot.number >= CKPT_MAX_PERIOD)
+/* n  places, from the entry's on */
+static bool note_places(const CkptSurvey *s, const CkptEntry *e, int64_t n, uint64_t *seen,
+                        MxError *err) {
+    if (e->spot.number + n > CKPT_MAX_PERIOD)
         return mx_fail(err, MX_EXIT_BAD_INPUT, in(s), "\"%s\": more than %d layers in a block",
                        e->array->path, CKPT_MAX_PERIOD);
-    *seen |= UINT64_C(1) << e->spot.number;
+    for (int64_t i = 0; i < n; i++) *seen |= UINT64_C(1) << (e->spot.number + i);
     return true;
 }
 
@@ -130,6 +132,10 @@ static int count_places(uint64_t seen) {
     int n = 0;
     while (n < 64 && seen >> n & 1) n++;
     return n == 64 || !(seen >> n) ? n : -1;
+}
+
+bool ckpt_is_run_in_rest(const CkptEntry *e) {
+    return e->spot.where == CKPT_REST && e->spot.inner > 1;
 }
 
 static bool take_entries(CkptSurvey *s, MxError *err) {
@@ -145,13 +151,15 @@ static bool take_entries(CkptSurvey *s, MxError *err) {
             continue;
         }
         g->is_scanned = s->is_scanned = true;
+        if (ckpt_is_run_in_rest(e)) continue; /* its length is not known yet */
         if (e->spot.where == CKPT_REST)
-            ok = note_place(s, e, &g->rests, err) && ok;
+            ok = note_places(s, e, 1, &g->rests, err) && ok;
         else {
             g->how.outer = e->spot.outer;
             bool is_block = e->spot.where == CKPT_BLOCK;
-            if (is_block) ok = note_place(s, e, &g->places, err) && ok;
+            if (is_block) ok = note_places(s, e, e->spot.inner, &g->places, err) && ok;
             if (is_block) g->how.place = e->spot.place;
+            if (is_block) g->how.runs = e->spot.runs;
             g->how.period = is_block ? 1 : g->how.period;
             g->is_flat = g->is_flat || !is_block;
         }
@@ -161,11 +169,22 @@ static bool take_entries(CkptSurvey *s, MxError *err) {
 
 /* ---- the dim of the layers */
 
-/* -1 = it cannot be that of the layers. */
-static int64_t length_at(const CkptEntry *e, int axis) {
+int ckpt_n_inside(const CkptEntry *e) {
+    return e->spot.where == CKPT_BLOCK && e->spot.inner > 1 ? e->spot.inner : 0;
+}
+
+int ckpt_layers_dim(const CkptEntry *e, int axis) {
+    MxShape shape = e->array->shape;
+    shape.rank -= ckpt_n_inside(e) > 0;
+    return shape.rank < 1 ? -1 : ckpt_scan_dim(e->row, shape, axis);
+}
+
+int64_t ckpt_n_layers(const CkptEntry *e, int axis) {
     enum { MAX_LAYERS = 10000 };
-    if (!e->array->shape.rank) return -1;
-    int64_t length = e->array->shape.dim[ckpt_scan_dim(e->row, e->array->shape, axis)];
+    int dim = ckpt_layers_dim(e, axis);
+    if (dim < 0) return -1;
+    int64_t length = e->array->shape.dim[dim];
+    if (ckpt_n_inside(e) && e->array->shape.dim[dim + 1] != ckpt_n_inside(e)) return -1;
     return length < 1 || length > MAX_LAYERS ? -1 : length;
 }
 
@@ -176,16 +195,16 @@ static int vote(CkptSurvey *s, int axis, MxArena *scratch) {
     int *lead = mx_new_n(scratch, int, s->n_groups + 1), n_others = 0;
     for (int i = 0; i < s->n; i++) {
         const CkptEntry *e = &s->entries[i];
-        if (!tells(e) || !is_stack(e)) continue;
-        int64_t length = length_at(e, axis);
+        if (!tells(e) || !ckpt_is_stack(e)) continue;
+        int64_t length = ckpt_n_layers(e, axis);
         if (!lead[e->group]) best[e->group] = length;
         lead[e->group] += length == best[e->group] ? 1 : -1;
     }
     for (int i = 0; i < s->n; i++) {
         const CkptEntry *e = &s->entries[i];
-        if (!tells(e) || !is_stack(e)) continue;
+        if (!tells(e) || !ckpt_is_stack(e)) continue;
         s->groups[e->group].n_blocks = (int)best[e->group];
-        n_others += length_at(e, axis) != best[e->group] || best[e->group] < 1;
+        n_others += ckpt_n_layers(e, axis) != best[e->group] || best[e->group] < 1;
     }
     return n_others;
 }
@@ -206,9 +225,13 @@ static bool choose_axis(MxArena *arena, CkptSurvey *s, int preferred, MxError *e
     vote(s, best, arena);
     for (int i = 0; i < s->n && best_others; i++) {
         const CkptEntry *e = &s->entries[i];
-        if (!tells(e) || !is_stack(e)) continue;
+        if (!tells(e) || !ckpt_is_stack(e)) continue;
         int n_blocks = s->groups[e->group].n_blocks;
-        if (n_blocks < 1 || length_at(e, best) != n_blocks)
+        if (n_blocks < 1)
+            mx_fail(err, MX_EXIT_BAD_INPUT, in(s),
+                    "\"%s\" has shape %s, and no dim of layers in it", e->array->path,
+                    mx_shape_text(arena, e->array->shape));
+        else if (ckpt_n_layers(e, best) != n_blocks)
             mx_fail(err, MX_EXIT_BAD_INPUT, in(s),
                     "\"%s\" has shape %s; most of %s have %d layers at dim %d", e->array->path,
                     mx_shape_text(arena, e->array->shape), s->groups[e->group].key, n_blocks, best);
@@ -243,6 +266,23 @@ static bool check_layers(MxArena *arena, const CkptSurvey *s, int group, MxError
                    g->key, first, n_seen, g->n_layers);
 }
 
+static int n_in_runs(const MxRuns *runs) {
+    int n = 0;
+    for (int r = 0; r < MX_MOST_RUNS && runs->run[r].name; r++) n += runs->run[r].n;
+    return n;
+}
+
+static bool note_runs_in_rest(CkptSurvey *s, int group, MxError *err) {
+    bool ok = true;
+    for (int i = 0; i < s->n; i++) {
+        const CkptEntry *e = &s->entries[i];
+        if (e->group == group && tells(e) && ckpt_is_run_in_rest(e))
+            ok = note_places(s, e, ckpt_n_layers(e, s->scan_axis), &s->groups[group].rests, err) &&
+                 ok;
+    }
+    return ok;
+}
+
 static bool finish_group(MxArena *arena, CkptSurvey *s, int i, MxError *err) {
     CkptGroup *g = &s->groups[i];
     if (g->is_scanned && g->is_unscanned)
@@ -250,7 +290,13 @@ static bool finish_group(MxArena *arena, CkptSurvey *s, int i, MxError *err) {
                        g->key);
     if (g->is_unscanned) return check_layers(arena, s, i, err);
     if (!g->is_scanned) return true; /* random numbers only */
+    if (!note_runs_in_rest(s, i, err)) return false;
+    /* Runs tell how long a block is, also where only some of its layers have adapters. */
     int cycle = count_places(g->places), n_rest = count_places(g->rests);
+    if (g->how.runs && (cycle == n_in_runs(g->how.runs) || is_adapters(s, i)))
+        cycle = n_in_runs(g->how.runs);
+    else if (g->how.runs)
+        cycle = -1;
     if (g->is_flat && g->places)
         return mx_fail(err, MX_EXIT_BAD_INPUT, in(s), "%s are there in one stack and in blocks",
                        g->key);
@@ -304,78 +350,4 @@ bool ckpt_check_floats(const CkptSurvey *survey, MxError *err) {
             ckpt_refuse_integers(survey->name, e->array, err);
     }
     return err->count == failures;
-}
-
-/* ---- as a tree */
-
-typedef struct Splitter {
-    MxArena *arena;
-    const CkptSurvey *survey;
-    MxTree *tree;
-    CkptPiece *pieces;
-    int cap, n_left;
-    MxError *err;
-} Splitter;
-
-static bool add_leaf(Splitter *x, int entry, const char *path, MxShape shape, int dim, int index) {
-    const CkptEntry *e = &x->survey->entries[entry];
-    if (mx_tree_find(x->tree, path) >= 0)
-        return mx_fail(x->err, MX_EXIT_BAD_INPUT, in(x->survey), "\"%s\" is there twice", path);
-    if (x->tree->n == x->cap) {
-        int cap = x->cap ? 2 * x->cap : 256;
-        x->pieces =
-            mx_arena_grow(x->arena, x->pieces, (size_t)x->cap, (size_t)cap, sizeof *x->pieces);
-        x->cap = cap;
-    }
-    x->pieces[x->tree->n] = (CkptPiece){.entry = entry, .scan_dim = dim, .index = index};
-    mx_tree_add(x->tree, (MxLeaf){.path = path, .dtype = e->array->dtype, .shape = shape});
-    return true;
-}
-
-static bool add_layer(Splitter *x, int entry, MxShape shape, int layer, int dim, int index) {
-    const CkptEntry *e = &x->survey->entries[entry];
-    int prefix = (int)(e->tree - e->path) + e->spot.head;
-    const char *path = mx_arena_printf(x->arena, "%.*s%s_%d/%s", prefix, e->path, e->spot.name,
-                                       layer, e->spot.tail);
-    return add_leaf(x, entry, path, shape, dim, index);
-}
-
-static bool split_stack(Splitter *x, int entry) {
-    const CkptEntry *e = &x->survey->entries[entry];
-    const CkptGroup *g = &x->survey->groups[e->group];
-    MxShape shape = e->array->shape;
-    bool is_block = e->spot.where == CKPT_BLOCK;
-    /* A block has random numbers of its own, which stand for no layer. */
-    if (shape.rank == 0 || is_block != (g->how.period > 0) ||
-        length_at(e, x->survey->scan_axis) != g->n_blocks) {
-        x->n_left++;
-        return true;
-    }
-    int dim = ckpt_scan_dim(e->row, shape, x->survey->scan_axis);
-    for (int i = dim; i + 1 < shape.rank; i++) shape.dim[i] = shape.dim[i + 1];
-    shape.rank--;
-    bool ok = true;
-    for (int i = 0; ok && i < g->n_blocks; i++)
-        ok = add_layer(x, entry, shape, is_block ? i * g->how.period + e->spot.number : i, dim, i);
-    return ok;
-}
-
-bool ckpt_leaves(MxArena *arena, const CkptSurvey *survey, bool split, MxTree *tree,
-                 CkptPiece **pieces, int *n_left, MxError *err) {
-    Splitter x = {.arena = arena, .survey = survey, .tree = tree, .err = err};
-    mx_tree_init(tree, arena);
-    bool ok = true;
-    for (int i = 0; ok && i < survey->n; i++) {
-        const CkptEntry *e = &survey->entries[i];
-        if (split && e->group >= 0 && is_stack(e))
-            ok = split_stack(&x, i);
-        else if (split && e->group >= 0 && e->spot.where == CKPT_REST) {
-            const CkptGroup *g = &survey->groups[e->group];
-            ok = add_layer(&x, i, e->array->shape, g->n_layers - g->n_rest + e->spot.number, -1, 0);
-        } else
-            ok = add_leaf(&x, i, e->path ? e->path : e->array->path, e->array->shape, -1, 0);
-    }
-    *pieces = x.pieces;
-    *n_left = x.n_left;
-    return ok;
 }

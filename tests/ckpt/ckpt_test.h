@@ -20,6 +20,7 @@ Suite *lora_tools_suite(void);
 Suite *hf_suite(void);
 Suite *hf_config_suite(void);
 Suite *hf_images_suite(void);
+Suite *runs_suite(void);
 Suite *hf_deepseek4_suite(void);
 Suite *hf_scaled_suite(void);
 Suite *origin_suite(void);

@@ -1,0 +1,72 @@
+/* test_runs.c — layers that are stacked inside of blocks (gemma4), or behind the last block, taken
+ * apart and stacked again; what a run reads and writes of both forms is what they are held against.
+ */
+#include "tools.h"
+
+/* Whole blocks, blocks and a rest, a rest alone; two scan axes. */
+static const struct { int layers, axis; } stackings[] = {{6, 1}, {8, 1}, {13, 1}, {3, 1}, {13, 0}};
+
+static const char run[] =
+    "mxtrain --config {}/model.yml base_num_decoder_layers=%d param_scan_axis=%d run_name=%s "
+    "scan_layers=%s dataset_type=synthetic steps=1 max_target_length=16 eval_interval=-1 "
+    "log_config=false base_output_directory={} %s";
+
+static void put_model(void) {
+    ck_tool(0, "mxconvert %s {}/hf.h5", hf_model("gemma4_tiny"));
+    ck_ok(mx_file_write(in_folder("model.yml"), content("hf.yml").data, content("hf.yml").size,
+                        &err));
+}
+
+START_TEST(layers_inside_of_blocks) {
+    const int layers = stackings[_i].layers, axis = stackings[_i].axis;
+    put_model();
+    ck_tool(0, run, layers, axis, "s", "true", "");
+    ck_tool(0, run, layers, axis, "u", "false",
+            mx_arena_printf(&arena, "load_parameters_path=%s/s learning_rate=0", folder));
+    ck_tool(0, "mxconvert {}/s {}/apart --scan-layers false");
+    ck_tool(0, "mxcompare {}/apart {}/u --params-only");
+    ck_says("EQUAL");
+    ck_tool(0, "mxconvert {}/apart {}/again --scan-layers true --param-scan-axis %d", axis);
+    ck_tool(0, "mxcompare {}/again {}/s");
+    ck_says("EQUAL");
+    ck_tool(0, "mxconvert {}/s {}/s8 --quantize int8");
+    ck_tool(0, "mxconvert {}/apart {}/u8 --quantize int8");
+    ck_tool(0, "mxcompare {}/s8 {}/u8");
+    ck_says("EQUAL");
+}
+END_TEST
+
+/* Adapters of all layers, and of those only that a block ends with. */
+static const char *const modules[] = {"", "lora.lora_module_path=decoder/.*global_layer/.*query"};
+
+START_TEST(adapters_inside_of_blocks) {
+    const char *base = hf_model("gemma4_tiny");
+    const char *words = mx_arena_printf(&arena,
+                                        "load_parameters_path=%s lora.enable_lora=true "
+                                        "lora.lora_rank=2 lora.lora_alpha=4",
+                                        base);
+    put_model();
+    ck_tool(0, run, 6, 1, "s", "true",
+            mx_arena_printf(&arena, "%s learning_rate=0.1 %s", words, modules[_i]));
+    ck_tool(0, run, 6, 1, "u", "false",
+            mx_arena_printf(&arena, "%s learning_rate=0 lora.lora_restore_path=%s/s %s", words,
+                            folder, _i ? "lora.lora_module_path=decoder/layers_5/.*query" : ""));
+    ck_tool(0, "mxconvert {}/s {}/a --merge-lora --scan-layers false");
+    ck_tool(0, "mxconvert {}/u {}/b --merge-lora --scan-layers false");
+    ck_tool(0, "mxcompare {}/a {}/b");
+    ck_says("EQUAL");
+    ck_tool(0, "mxconvert {}/s {}/hf --merge-lora --to-hf --dtype float32");
+    ck_tool(0, "mxcompare {}/hf {}/b");
+    ck_says("EQUAL");
+    ck_tool(1, "mxcompare {}/hf %s", base);
+    ck_tool(0, "mxconvert {}/s {}/peft --to-peft");
+}
+END_TEST
+
+Suite *runs_suite(void) {
+    Suite *suite = suite_create("ckpt/runs");
+    TCase *tcase = add_case(suite, "blocks");
+    tcase_add_loop_test(tcase, layers_inside_of_blocks, 0, MX_COUNT(stackings));
+    tcase_add_loop_test(tcase, adapters_inside_of_blocks, 0, MX_COUNT(modules));
+    return suite;
+}
