@@ -184,9 +184,9 @@ typedef struct MxConfigRequest {
  * Test: tests/config, tests/cli. */
 bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **out, MxError *err);
 
-/* mx_config_has_purpose — whether the request says what to learn from data, where records alone
- * would not tell: use_grpo or use_kto. Nothing is checked; errors are left to mx_config_load. */
-bool mx_config_has_purpose(MxArena *arena, const MxConfigRequest *request);
+/* mx_config_request_said — what the request says, for whoever derives more from it: nothing is
+ * checked or derived, and errors are left to mx_config_load. */
+const MxConfig *mx_config_request_said(MxArena *arena, const MxConfigRequest *request);
 
 /* mx_config_runnable — refuses values that load, because MaxText's own base.yml must load or
  * because they can be planned, but that cannot be trained: tfds without a folder, tokenizers that

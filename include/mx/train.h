@@ -40,11 +40,13 @@ bool mx_train_origin(const MxConfig *config, MxComm *comm, MxError *err);
  * Errors as those of mx_train_origin and mx_data_open. */
 bool mx_train_check(const MxConfig *config, MxComm *comm, int64_t n_rows, MxError *err);
 
-/* Settings derived from a model and data, added as lines of YAML. mx_train_found_model — of a
- * folder of Hugging Face's: family, sizes, tokenizer, a name for runs
- *   on `data`, which may be NULL.
+/* Settings derived from a model and data, added as lines of YAML; `said` is what the user says
+ * (mx_config_request_said).
+ * mx_train_found_model — of a folder of Hugging Face's: family, sizes, with use_multimodal also
+ * those of its encoder of images, tokenizer, a name for runs on `data`, which may be NULL.
  *   Errors: it is none, or has what is not built.
- * mx_train_found_data — of a file, folder or glob: what its records are for, unless that is known.
+ * mx_train_found_data — of a file, folder or glob: what its records are for, where they tell that
+ * (of those of use_grpo and use_kto they do not).
  *   overrides  receives "key=value" of the keys that name it; NULL = one is not needed
  *   Errors: as mx_data_guess.
  * mx_train_found_both — with the config that the two make: rows that hold the longest record, a
@@ -53,8 +55,9 @@ bool mx_train_check(const MxConfig *config, MxComm *comm, int64_t n_rows, MxErro
  * NULL = none is to be read. Errors: as mx_data_open. mx_train_found_steps — with the config that
  * all of these make: as many steps as the data has batches. Test: tests/cli/finetune.sh. */
 enum { MX_FOUND_KEYS = 3 };
-bool mx_train_found_model(MxText *out, const char *dir, const char *data, MxError *err);
-bool mx_train_found_data(MxText *out, const char *path, bool has_purpose,
+bool mx_train_found_model(MxText *out, const char *dir, const char *data, const MxConfig *said,
+                          MxError *err);
+bool mx_train_found_data(MxText *out, const char *path, const MxConfig *said,
                          const char *overrides[MX_FOUND_KEYS], MxError *err);
 typedef struct MxFoundData {
     MxArena arena;               /* in which all of it lies; the caller releases it */

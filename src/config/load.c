@@ -113,13 +113,13 @@ static ConfigLoad *read_request(MxArena *arena, const MxConfigRequest *request, 
     return load;
 }
 
-bool mx_config_has_purpose(MxArena *arena, const MxConfigRequest *request) {
+const MxConfig *mx_config_request_said(MxArena *arena, const MxConfigRequest *request) {
     MxError err = {0};
     ConfigLoad *load = read_request(arena, request, &err);
     config_settle(load);
     convert_all(load);
     mx_error_release(&err);
-    return load->config->use_grpo || load->config->use_kto;
+    return load->config;
 }
 
 bool mx_config_load(MxArena *arena, const MxConfigRequest *request, MxConfig **out, MxError *err) {

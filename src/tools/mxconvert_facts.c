@@ -49,7 +49,9 @@ static bool find_base(Work *work, const MxConfig *config, MxArena *arena, MxErro
     }
     if (!ref) return true;
     facts->base = &work->base;
-    if (mx_ckpt_find(arena, ref, NULL, &work->base, err)) return true;
+    bool is_found = mx_ckpt_find(arena, ref, NULL, &work->base, err);
+    work->base.sees = config && config->use_multimodal;
+    if (is_found) return true;
     if (facts->base_hint) mx_note(err, "%s", facts->base_hint);
     return false;
 }
@@ -117,8 +119,9 @@ bool mxconvert_model(Work *work, MxArena *arena, MxError *err) {
         theirs.heads = hf->model.heads;
     }
     theirs.is_meta = false; /* of the result */
-    /* What a conversion left there is of all that it took. */
-    theirs.sees = theirs.encoder && (work->line->sees || !work->from.is_hf);
+    /* What a conversion left there is of all that it took; a run may have taken the text alone. */
+    bool has_encoder = !work->from.is_hf && (!config || config->use_multimodal);
+    theirs.sees = theirs.encoder && (work->line->sees || has_encoder);
     if (json) hf->model = theirs;
     return true;
 }

@@ -62,7 +62,8 @@ static bool find_model(CommandLine *line, MxArena *arena, Given *given, MxError 
     MxText text;
     mx_text_init(&text, arena);
     if (!given->model) return true;
-    if (!mx_train_found_model(&text, given->model, given->data, err)) return false;
+    const MxConfig *said = mx_config_request_said(arena, &line->request);
+    if (!mx_train_found_model(&text, given->model, given->data, said, err)) return false;
     const char *quoted = mx_json_quote(arena, given->model, strlen(given->model));
     const char *weights = mx_arena_printf(arena, "load_parameters_path=%s", quoted);
     put_overrides(line, arena, &weights, 1);
@@ -75,8 +76,8 @@ static bool find_data(CommandLine *line, MxArena *arena, Given *given, MxError *
     MxText text;
     mx_text_init(&text, arena);
     if (!given->data) return true;
-    bool has_purpose = mx_config_has_purpose(arena, &line->request);
-    if (!mx_train_found_data(&text, given->data, has_purpose, words, err)) return false;
+    const MxConfig *said = mx_config_request_said(arena, &line->request);
+    if (!mx_train_found_data(&text, given->data, said, words, err)) return false;
     put_overrides(line, arena, words, MX_FOUND_KEYS);
     add_found(given, mx_arena_printf(arena, "data=%s", given->data), &text);
     return true;

@@ -34,7 +34,8 @@ static void add_text(MxText *out, const char *key, const char *value) {
     mx_text_add(out, "%s: %s\n", key, mx_json_quote(out->arena, value, strlen(value)));
 }
 
-bool mx_train_found_model(MxText *out, const char *dir, const char *data, MxError *err) {
+bool mx_train_found_model(MxText *out, const char *dir, const char *data, const MxConfig *said,
+                          MxError *err) {
     MxArena *arena = out->arena;
     MxHfModel model;
     if (!mx_hf_is_dir(dir)) {
@@ -52,6 +53,7 @@ bool mx_train_found_model(MxText *out, const char *dir, const char *data, MxErro
     if (*model.lacks)
         return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                        "model: \"%s\" has what is not available yet: %s", dir, model.lacks);
+    model.sees = said->use_multimodal && model.encoder;
     const char *type = mx_tokenizer_guess(dir), *yaml = mx_hf_yaml(arena, &model);
     mx_text_addn(out, yaml, strlen(yaml));
     if (type) add_text(out, "tokenizer_type", type);
@@ -61,7 +63,7 @@ bool mx_train_found_model(MxText *out, const char *dir, const char *data, MxErro
 
 /* ---- data */
 
-bool mx_train_found_data(MxText *out, const char *path, bool has_purpose,
+bool mx_train_found_data(MxText *out, const char *path, const MxConfig *said,
                          const char *overrides[MX_FOUND_KEYS], MxError *err) {
     MxArena *arena = out->arena;
     MxDataGuess guess;
@@ -74,7 +76,7 @@ bool mx_train_found_data(MxText *out, const char *path, bool has_purpose,
                        ? NULL
                        : mx_arena_printf(arena, "%s=%s", is_grain ? "grain_file_type" : "hf_path",
                                          guess.format);
-    if (has_purpose) return true;
+    if (said->use_grpo || said->use_kto) return true;
     mx_text_add(out, "use_sft: %s\nuse_dpo: %s\n", guess.is_sft ? "true" : "false",
                 guess.is_pair ? "true" : "false");
     if (guess.is_sft) mx_text_add(out, "sft_train_on_completion_only: true\n");

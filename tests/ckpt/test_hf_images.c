@@ -25,6 +25,28 @@ START_TEST(encoders_go_both_ways) {
 }
 END_TEST
 
+/* A run takes a model with its encoder if told to see, and adapters over it go back into a folder
+ * with the same config.json; of a run that only reads, the text model. */
+START_TEST(adapters_over_encoders_go_back) {
+    const char *from = goldens_need(&arena, mx_arena_printf(&arena, "images/%s", eyes[2 * _i]));
+    static const char run[] =
+        "mxtrain model=%s dataset_type=synthetic steps=1 learning_rate=1e-12 max_target_length=64 "
+        "eval_interval=-1 log_config=false base_output_directory={} lora.enable_lora=true "
+        "lora.lora_rank=2 lora.lora_alpha=4 %s";
+    ck_tool(0, run, from, "run_name=sees use_multimodal=true");
+    ck_tool(0, "mxconvert {}/sees {}/hf --merge-lora --to-hf");
+    ck_tool(0, "mxcompare {}/hf %s --atol 1e-6", from);
+    ck_says("EQUAL");
+    ck_tool(0, run, from, "run_name=reads");
+    ck_tool(0, "mxconvert {}/reads {}/text --merge-lora --to-hf");
+    ck_assert(!strstr(output, "vision"));
+    ck_tool(0, "mxconvert %s {}/ours", from);
+    ck_tool(0, "mxconvert {}/ours {}/theirs --to-hf");
+    ck_tool(0, "mxcompare {}/text {}/theirs --atol 1e-6");
+    ck_says("EQUAL");
+}
+END_TEST
+
 /* The tensors of a thinker as a whole Qwen 3-Omni has them: `from` and what becomes of it. */
 static void put_whole_tensors(const char *from) {
     static const char *const names[] = {"model.", "lm_head.", "visual.", "audio_tower."};
@@ -91,6 +113,7 @@ Suite *hf_images_suite(void) {
     Suite *suite = suite_create("ckpt/images");
     TCase *tcase = add_case(suite, "models");
     tcase_add_loop_test(tcase, encoders_go_both_ways, 0, MX_COUNT(eyes) / 2);
+    tcase_add_loop_test(tcase, adapters_over_encoders_go_back, 0, MX_COUNT(eyes) / 2);
     tcase_add_test(tcase, a_thinker_is_taken_out);
     return suite;
 }
