@@ -265,7 +265,8 @@ typedef struct MxStacking {
     int period;         /* 0 = all in one array */
     const MxRuns *runs; /* NULL = places lie apart */
     /* Layers with n-gram memories stand alone and divide the stack that they are of: others are in
-     * "<outer>_<first>_<last>/…", layers counted as the model counts them. */
+     * "<outer>_<first>_<last>/…", layers counted as the model counts them. In a stack that is not
+     * divided, `first` layers stand before it. */
     MxDivide divides;
     int first, last;
 } MxStacking;

@@ -235,7 +235,7 @@ static bool are_stacked_alike(const CkptSurvey *a, const CkptSurvey *b) {
         const CkptGroup *x = &a->groups[i], *y = find_group(b, x->key);
         if (!y) continue;
         bool is_same = x->is_scanned == y->is_scanned && x->how.period == y->how.period &&
-                       x->how.runs == y->how.runs;
+                       x->how.runs == y->how.runs && x->how.first == y->how.first;
         if (!is_same || (x->is_scanned && a->scan_axis != b->scan_axis)) return false;
     }
     return true;

@@ -234,8 +234,10 @@ static void set_stack(const Maker *p, const CkptEntry *entry, MxLeaf *leaf) {
     const char *prefix =
         mx_arena_printf(p->arena, "%.*s", (int)(tree - leaf->path) + spot.head, leaf->path);
     const CkptGroup *group = &p->conversion->from.survey.groups[entry->group];
-    leaf->stack = mx_stack_of(p->arena, prefix, group->name, p->stackings[entry->group],
-                              spot.number, group->n_layers, spot.tail);
+    MxStacking how = p->stackings[entry->group];
+    if (spot.number >= how.first)
+        leaf->stack = mx_stack_of(p->arena, prefix, group->name, how, spot.number - how.first,
+                                  group->n_layers - how.first, spot.tail);
 }
 
 /* How the result keeps a leaf. */

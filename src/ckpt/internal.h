@@ -53,6 +53,7 @@ typedef enum CkptWhere {
     CKPT_FLAT,  /* "layers/…": all layers in one array */
     CKPT_BLOCK, /* "layers/layers_1/…": layers 1, 1 + cycle, 1 + 2 cycle … in one array */
     CKPT_REST,  /* "layers_remainder/layers_1/…": a layer after the last whole cycle, alone */
+    CKPT_FIRST, /* "layers_0/…" beside "scanned_blocks/…": a layer before them, alone */
 } CkptWhere;
 
 /* Where a parameter's path is in the model's stacks. */
@@ -117,8 +118,7 @@ typedef struct CkptSurvey {
     bool is_sure; /* the parameters were recognized */
     bool is_linen, has_values;
     bool is_scanned;
-    bool is_divided; /* some layers stand alone whatever is stacked: those with n-gram memories, or
-                        those before others */
+    bool is_divided; /* layers with n-gram memories stand alone whatever is stacked */
     int scan_axis;
     CkptEntry *entries; /* in the order of the arrays */
     int n;

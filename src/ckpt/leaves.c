@@ -64,7 +64,7 @@ static bool split_stack(Splitter *x, int entry) {
     bool ok = true;
     for (piece.index = 0; ok && piece.index < g->n_blocks * n; piece.index++) {
         int at = piece.index / n * g->how.period + e->spot.number + piece.index % n;
-        ok = add_layer(x, piece, shape, is_block ? at : piece.index);
+        ok = add_layer(x, piece, shape, g->how.first + (is_block ? at : piece.index));
     }
     return ok;
 }

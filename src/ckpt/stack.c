@@ -133,7 +133,7 @@ static const char *noted_place(const char *place, const MxRuns *runs) {
     return runs ? runs->run[0].name : place ? place : "";
 }
 
-/* One word of a note behind its "=": "layers/", "scanned_blocks/layers_*6" or
+/* One word of a note behind its "=": "layers/", "scanned_blocks/layers_*2+3" or
  * "scanned_blocks/local_layers*6". */
 static bool read_stacking(const char *word, MxStacking *out) {
     const char *rest = NULL;
@@ -149,7 +149,9 @@ static bool read_stacking(const char *word, MxStacking *out) {
         const char *place = noted_place(families[k]->place, runs);
         size_t len = strlen(place);
         if (!len || strncmp(rest, place, len) || rest[len] != '*') continue;
-        long period = strtol(rest + len + 1, NULL, 10);
+        char *behind;
+        long period = strtol(rest + len + 1, &behind, 10);
+        if (*behind == '+') out->first = (int)strtol(behind + 1, NULL, 10);
         out->place = families[k]->place;
         out->period = (int)period;
         out->runs = runs;
@@ -174,6 +176,7 @@ const char *ckpt_stack_note(MxArena *arena, const CkptGroup *groups, int n) {
         mx_text_add(&text, "%s%s=%s/", text.len ? " " : "", g->key, g->how.outer);
         if (g->how.period)
             mx_text_add(&text, "%s*%d", noted_place(g->how.place, g->how.runs), g->how.period);
+        if (g->how.first) mx_text_add(&text, "+%d", g->how.first);
     }
     return text.data;
 }

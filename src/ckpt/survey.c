@@ -76,8 +76,7 @@ bool ckpt_survey_names(MxArena *arena, const char *name, const MxH5Array *arrays
 
 /* ---- layers of each kind */
 
-/* Layers one by one beside such blocks come before these, and stay as they are (family.h,
- * first_hash). */
+/* Layers one by one beside such blocks come before these (family.h, first_hash). */
 static void set_apart(CkptSurvey *s) {
     bool has_blocks = false;
     for (int i = 0; i < s->n; i++) {
@@ -86,10 +85,8 @@ static void set_apart(CkptSurvey *s) {
                       !strcmp(spot->outer, MX_STACK_BLOCKS);
     }
     for (int i = 0; has_blocks && i < s->n; i++)
-        if (s->entries[i].tree && s->entries[i].spot.where == CKPT_LAYER) {
-            s->entries[i].spot = (CkptSpot){.where = CKPT_ALONE};
-            s->is_divided = true;
-        }
+        if (s->entries[i].tree && s->entries[i].spot.where == CKPT_LAYER)
+            s->entries[i].spot.where = CKPT_FIRST;
 }
 
 static void collect_groups(MxArena *arena, CkptSurvey *s) {
@@ -145,6 +142,10 @@ static bool take_entries(CkptSurvey *s, MxError *err) {
         if (e->tree && strstr(e->tree, MX_STACK_RECALL)) s->is_scanned = s->is_divided = true;
         if (!tells(e)) continue;
         CkptGroup *g = &s->groups[e->group];
+        if (e->spot.where == CKPT_FIRST) {
+            if (e->spot.number >= g->how.first) g->how.first = e->spot.number + 1;
+            continue;
+        }
         if (e->spot.where == CKPT_LAYER) {
             g->is_unscanned = true;
             if (e->spot.number >= g->n_layers) g->n_layers = e->spot.number + 1;
@@ -302,9 +303,15 @@ static bool finish_group(MxArena *arena, CkptSurvey *s, int i, MxError *err) {
                        g->key);
     if (cycle < 0 || n_rest < 0)
         return mx_fail(err, MX_EXIT_BAD_INPUT, in(s), "%s: a layer of a block is missing", g->key);
+    bool may_have_first = g->n_blocks && !g->how.runs && !strcmp(g->how.outer, MX_STACK_BLOCKS);
+    if (may_have_first && !g->how.first && is_adapters(s, i))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, in(s),
+                       "%s: only layers of blocks have adapters, so how many come before is not "
+                       "known",
+                       g->key);
     g->how.period = cycle;
     g->n_rest = n_rest;
-    g->n_layers = g->n_blocks * (cycle ? cycle : 1) + n_rest;
+    g->n_layers = g->how.first + g->n_blocks * (cycle ? cycle : 1) + n_rest;
     return true;
 }
 

@@ -1,6 +1,6 @@
-/* test_runs.c — layers that are stacked inside of blocks (gemma4), or behind the last block, taken
- * apart and stacked again; what a run reads and writes of both forms is what they are held against.
- */
+/* test_runs.c — layers that are stacked inside of blocks (gemma4), behind the last block, or behind
+ * layers that are not stacked (deepseek4), taken apart and stacked again; held against what a run
+ * reads and writes of both forms. */
 #include "tools.h"
 
 /* Whole blocks, blocks and a rest, a rest alone; two scan axes. */
@@ -11,15 +11,15 @@ static const char run[] =
     "scan_layers=%s dataset_type=synthetic steps=1 max_target_length=16 eval_interval=-1 "
     "log_config=false base_output_directory={} %s";
 
-static void put_model(void) {
-    ck_tool(0, "mxconvert %s {}/hf.h5", hf_model("gemma4_tiny"));
+static void put_model(const char *name) {
+    ck_tool(0, "mxconvert %s {}/hf.h5", hf_model(name));
     ck_ok(mx_file_write(in_folder("model.yml"), content("hf.yml").data, content("hf.yml").size,
                         &err));
 }
 
 START_TEST(layers_inside_of_blocks) {
     const int layers = stackings[_i].layers, axis = stackings[_i].axis;
-    put_model();
+    put_model("gemma4_tiny");
     ck_tool(0, run, layers, axis, "s", "true", "");
     ck_tool(0, run, layers, axis, "u", "false",
             mx_arena_printf(&arena, "load_parameters_path=%s/s learning_rate=0", folder));
@@ -45,7 +45,7 @@ START_TEST(adapters_inside_of_blocks) {
                                         "load_parameters_path=%s lora.enable_lora=true "
                                         "lora.lora_rank=2 lora.lora_alpha=4",
                                         base);
-    put_model();
+    put_model("gemma4_tiny");
     ck_tool(0, run, 6, 1, "s", "true",
             mx_arena_printf(&arena, "%s learning_rate=0.1 %s", words, modules[_i]));
     ck_tool(0, run, 6, 1, "u", "false",
@@ -63,10 +63,47 @@ START_TEST(adapters_inside_of_blocks) {
 }
 END_TEST
 
+START_TEST(layers_before_blocks) {
+    static const char words[] = "compress_ratios=[0,0,128,4,128,4]";
+    put_model("deepseek_v4_tiny");
+    ck_tool(0, run, 6, 1, "s", "true", words);
+    ck_tool(0, run, 6, 1, "u", "false",
+            mx_arena_printf(&arena, "%s load_parameters_path=%s/s learning_rate=0", words, folder));
+    ck_tool(0, "mxconvert {}/s {}/apart --scan-layers false");
+    ck_tool(0, "mxcompare {}/apart {}/u --params-only");
+    ck_says("EQUAL");
+    ck_tool(0, "mxconvert {}/s {}/axis --param-scan-axis 0");
+    ck_tool(0, "mxcompare {}/axis {}/u --params-only");
+    ck_says("EQUAL");
+    ck_tool(0, "mxconvert {}/apart {}/again --scan-layers true"); /* noted in the file */
+    ck_tool(0, "mxcompare {}/again {}/s");
+    ck_says("EQUAL");
+    ck_tool(65, "mxconvert {}/u {}/x --scan-layers true");
+    ck_says("stacked inside of scanned_blocks, which is not available yet here");
+    ck_tool(0, "mxconvert {}/s {}/a --to-hf");
+    ck_tool(0, "mxconvert {}/u {}/b --to-hf");
+    ck_same_bytes("a/model.safetensors", "b/model.safetensors");
+    const char *lora =
+        mx_arena_printf(&arena,
+                        "%s load_parameters_path=%s/a lora.enable_lora=true lora.lora_rank=2 "
+                        "lora.lora_alpha=4",
+                        words, folder);
+    ck_tool(0, run, 6, 1, "l", "true", mx_arena_printf(&arena, "%s learning_rate=0.1", lora));
+    ck_tool(
+        0, run, 6, 1, "m", "false",
+        mx_arena_printf(&arena, "%s learning_rate=0 lora.lora_restore_path=%s/l", lora, folder));
+    ck_tool(0, "mxconvert {}/l {}/c --merge-lora --to-hf");
+    ck_tool(0, "mxconvert {}/m {}/d --merge-lora --to-hf");
+    ck_same_bytes("c/model.safetensors", "d/model.safetensors");
+    ck_tool(1, "mxcompare {}/a {}/c");
+}
+END_TEST
+
 Suite *runs_suite(void) {
     Suite *suite = suite_create("ckpt/runs");
     TCase *tcase = add_case(suite, "blocks");
     tcase_add_loop_test(tcase, layers_inside_of_blocks, 0, MX_COUNT(stackings));
     tcase_add_loop_test(tcase, adapters_inside_of_blocks, 0, MX_COUNT(modules));
+    tcase_add_test(tcase, layers_before_blocks);
     return suite;
 }
