@@ -70,9 +70,9 @@ def products(out):
         group.create_dataset(key, data=np.stack([np.asarray(arrays[key]) for arrays in found]), compression="gzip")
 
 
-def model(source, methods, out):
+def model(source, methods, out, words=()):
     say(out, methods)
-    cli = source.attrs["config_cli"].split() + ["quantization=fp8_full", "use_qwix_quantization=true"]
+    cli = source.attrs["config_cli"].split() + ["quantization=fp8_full", "use_qwix_quantization=true", *words]
     cli += ["%s_quantization_calibration_method=%s" % pair for pair in zip(KEYS, methods)]
     base = os.path.join(os.path.dirname(pyconfig.__file__), "base.yml")
     config = pyconfig.initialize([sys.argv[0], base, "run_name=golden", "skip_jax_distributed_system=true",
@@ -85,7 +85,7 @@ def model(source, methods, out):
         param, rest = nnx.split(state.model, nnx.Param, ...)[1:]
 
         def loss_of(p, r):
-            return train.loss_fn(nnx.merge(graph, p, r), config, dict(batch), None, None)
+            return train.loss_fn(nnx.merge(graph, p, r, copy=True), config, dict(batch), None, None)
 
         (loss, _), grads = jax.jit(jax.value_and_grad(loss_of, has_aux=True))(param, rest)
     out["loss"] = np.float32(loss)
@@ -93,6 +93,7 @@ def model(source, methods, out):
     for name, layer in KEPT.items():
         value = np.asarray(jnp.take(grads["decoder/layers/" + name], layer, config.param_scan_axis), np.float32)
         out.create_dataset("grads/decoder/layers_%d/%s" % (layer, name), data=value, compression="gzip")
+    return config, mesh, state, batch
 
 
 def main():

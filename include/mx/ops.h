@@ -258,6 +258,20 @@ MxCoded mx_encode(MxTrace *t, MxValue x, MxValue factor, MxEncodeAttr attr);
  * clip_gradient_to_calibration @0.1.8. */
 MxValue mx_within(MxTrace *t, MxValue y, MxValue x, MxValue most, MxEncodeAttr attr);
 
+enum { MX_MOST_PRUNED = 1024 };
+
+typedef struct MxPruneAttr {
+    int64_t n;
+} MxPruneAttr;
+
+/* mx_prune — w f32 or bf16 where its magnitude is among the n largest of its group of m elements,
+ * at most MX_MOST_PRUNED, else 0. Of equal magnitudes the first are the largest; a NaN is kept, and
+ * larger than none. Groups are in the last dim, or go over its ends if it is no whole number of
+ * them. Elements that are 0 get no gradient. The op has y and x [.., M]: y where x is among the n
+ * largest of its row. Errors: the elements are no whole number of groups. Source: qwix
+ * _src/core/sparsity.py, get_sparsity_mask, and qarray.py, sparsify @0.1.8. */
+MxValue mx_prune(MxTrace *t, MxValue w, int64_t n, int64_t m);
+
 typedef struct MxCodedDotAttr {
     MxDotAttr dot;
     bool rows, columns; /* whether the result's rows, and its columns, have scales */

@@ -201,6 +201,18 @@ static void check_calibration(ConfigLoad *load, const MxConfig *c) {
     }
 }
 
+/* MaxText prunes experts by masks of their own, which it makes at some steps and keeps. */
+static void check_sparsity(ConfigLoad *load, const MxConfig *c) {
+    const MxKey n = MX_KEY_weight_sparsity_n, m = MX_KEY_weight_sparsity_m;
+    if (!GOOD(load, n, m) || !c->weight_sparsity_n || !c->weight_sparsity_m) return;
+    if (c->weight_sparsity_n > c->weight_sparsity_m)
+        config_fail(load, config_culprit(load, n, m), "cannot keep %lld of %lld elements",
+                    (long long)c->weight_sparsity_n, (long long)c->weight_sparsity_m);
+    if (GOOD(load, MX_KEY_num_experts) && c->num_experts > 1)
+        config_fail(load, config_culprit(load, n, MX_KEY_num_experts),
+                    "not available yet for %lld experts", (long long)c->num_experts);
+}
+
 /* Products of experts and of adapters have operands of their own. */
 static void check_quantization(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_quantization) || !*c->quantization) return;
@@ -213,6 +225,7 @@ static void check_quantization(ConfigLoad *load, const MxConfig *c) {
                     "fp8_full, which rounds what experts multiply too, is not available yet for "
                     "%lld experts; fp8 leaves those as they are",
                     (long long)c->num_experts);
+    check_sparsity(load, c);
 }
 
 /* What block diffusion does not go with, as in MaxText. */

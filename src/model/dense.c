@@ -130,11 +130,23 @@ static Read read_for(const Pass *p, MxValue x, int kernel) {
     return read;
 }
 
+/* The kernel, of which few elements of every so many may stay. */
+static MxValue prune(const Pass *p, int kernel) {
+    const MxLeaf *leaf = &p->model->params.leaves[kernel];
+    int64_t kept = p->model->config->weight_sparsity_n, of = p->model->config->weight_sparsity_m;
+    int64_t n = mx_shape_count(leaf->shape);
+    if (!kept || !of) return model_weight(p, kernel);
+    if (n % of == 0) return mx_prune(p->t, model_weight(p, kernel), kept, of);
+    mx_trace_fail(p->t, "weight_sparsity_m=%lld does not divide the %lld elements of %s",
+                  (long long)of, (long long)n, leaf->path);
+    return MX_NONE;
+}
+
 static MxValue multiply_coded(const Pass *p, MxCoded x, int kernel) {
     MxEncodeAttr attr = {.coding = p->model->rounding->kernel,
                          .n_contract = p->model->params.leaves[kernel].n_contract,
                          .leads = true};
-    MxCoded w = mx_encode(p->t, model_weight(p, kernel), MX_NONE, attr);
+    MxCoded w = mx_encode(p->t, prune(p, kernel), MX_NONE, attr);
     return mx_coded_dot(p->t, x, w, attr.n_contract, p->model->rounding->back);
 }
 

@@ -1,4 +1,4 @@
-/* coded.c — products whose operands are rounded to few numbers: the encoding, and the product,
+/* coded.c — products whose operands are rounded to few numbers: pruning, encoding, and the product,
  * whose gradients are such products too. A code and its scale represent a value; gradients are
  * those of the values, as if nothing had been rounded. */
 #include <mx/ops.h>
@@ -154,6 +154,63 @@ const MxOp op_within = {
     .partition = within_cut,
     .print = within_print,
     .doc = "an array where another's magnitudes are not above a bound, else 0",
+};
+
+/* ---- prune */
+
+static MxValue prune(MxTrace *t, MxValue y, MxValue x, MxPruneAttr attr) {
+    return mx_trace_node(t, &op_prune, (MxValue[]){y, x}, 2, &attr);
+}
+
+MxValue mx_prune(MxTrace *t, MxValue w, int64_t n, int64_t m) {
+    MxShape shape = mx_trace_type(t, w).shape, groups = shape;
+    int last = shape.rank - 1;
+    if (w < 0) return w;
+    if (shape.dim[last] % m) groups = MX_SHAPE(mx_shape_count(shape)), last = 0;
+    groups.dim[last] /= m;
+    groups.dim[groups.rank++] = m;
+    w = mx_reshape(t, w, groups);
+    return mx_reshape(t, prune(t, w, w, (MxPruneAttr){n}), shape);
+}
+
+static bool prune_infer(MxInfer *infer) {
+    const MxPruneAttr *attr = infer->attr;
+    MxShape x = infer->in[1].shape;
+    if (!ops_is_real(infer, 0) || !ops_is_real(infer, 1)) return false;
+    if (!mx_shape_equal(infer->in[0].shape, x))
+        return mx_infer_fail(infer, "both arrays must have one shape");
+    int64_t width = x.rank ? x.dim[x.rank - 1] : 0;
+    if (attr->n < 1 || attr->n > width || width > MX_MOST_PRUNED)
+        return mx_infer_fail(infer, "cannot keep %lld of %lld", (long long)attr->n,
+                             (long long)width);
+    infer->out[0] = infer->in[0];
+    return true;
+}
+
+static void prune_vjp(const MxVjp *v) {
+    v->dx[0] = prune(v->t, v->dy[0], v->in[1], *(const MxPruneAttr *)v->attr);
+    v->dx[1] = MX_NONE;
+}
+
+static void prune_cut(MxFactors *f) {
+    int rows = f->out[0].shape.rank - 1;
+    ops_cut_lead(f, rows, 3);
+    for (int d = 0; d < rows; d++) f->out_dim[0][d] = f->in_dim[0][d];
+}
+
+static void prune_print(MxText *text, const void *attr) {
+    mx_text_add(text, "%lld", (long long)((const MxPruneAttr *)attr)->n);
+}
+
+const MxOp op_prune = {
+    .name = "prune",
+    .arity = 2,
+    .attr_bytes = sizeof(MxPruneAttr),
+    .infer = prune_infer,
+    .vjp = prune_vjp,
+    .partition = prune_cut,
+    .print = prune_print,
+    .doc = "an array where another's magnitudes are among the largest of their row, else 0",
 };
 
 /* ---- products */

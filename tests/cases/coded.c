@@ -75,6 +75,19 @@ static void ref_within(const Reference *r) {
     }
 }
 
+static void ref_prune(const Reference *r) {
+    MxShape shape = r->in_type[1].shape;
+    int64_t width = shape.dim[shape.rank - 1];
+    for (int64_t i = 0; i < mx_shape_count(shape); i++) {
+        int64_t n_before = 0;
+        for (int64_t j = i - i % width; j < i - i % width + width; j++) {
+            double other = fabs(r->in[1][j]), own = fabs(r->in[1][i]);
+            n_before += j < i ? other >= own : other > own;
+        }
+        r->out[0][i] = n_before < ((const MxPruneAttr *)r->attr)->n ? r->in[0][i] : 0;
+    }
+}
+
 static void ref_coded_dot(const Reference *r) {
     const MxCodedDotAttr *attr = r->attr;
     MxDotSizes s = mx_dot_sizes(r->in_type[0].shape, r->in_type[1].shape, &attr->dot);
@@ -95,6 +108,7 @@ static void ref_coded_dot(const Reference *r) {
 #define CODES(g, n, ...) CALIBRATED(g, ABSMAX, 1, n, __VA_ARGS__)
 #define CALIBRATED(g, m, f, n, ...) ATTR(MxEncodeAttr, .coding = {MX_GRID_##g, {MX_##m, f}}, .n_contract = n, __VA_ARGS__)
 #define DIMS(n, ...) ATTR(MxEncodeAttr, .n_contract = n, __VA_ARGS__)
+#define KEEP(k) ATTR(MxPruneAttr, .n = k)
 #define DOT(k, c, ...) ATTR(MxCodedDotAttr, .dot = {.kind = MX_DOT_##k, .n_contract = c}, .back = {MX_GRID_INT8, {MX_ABSMAX, 1}}, __VA_ARGS__)
 #define BOTH .rows = true, .columns = true
 
@@ -154,6 +168,27 @@ const OpTest test_within = {
         {DIMS(1, .leads = false), "f3,4 f3,4 b3", "input 2 must be float32"},
         {DIMS(1, .leads = false), "i3,4 f3,4 f3", "input 0 must be float32 or bfloat16"}),
     .reference = ref_within,
+};
+
+const OpTest test_prune = {
+    CASES(
+        {"of four", KEEP(2), "x6,5,4 x6,5,4", NULL, 0},
+        {"of seven", KEEP(3), "x17,7 x17,7", NULL, 0},
+        {"of equals", KEEP(3), "f5,8 f5,8:value2", NULL, 0},
+        {"all", KEEP(4), "x5,4 x5,4", NULL, 0},
+        {"a row", KEEP(5), "x12 x12", NULL, 0},
+        {"of many", KEEP(300), "x3,1000 x3,1000", NULL, 0},
+        {"many", KEEP(1), "x70,64,8 x70,64,8", NULL, 0},
+        {NULL, KEEP(2), "f8,16,8 f8,16,8", NULL, CASE_RANKS}),
+    WRONG(
+        {KEEP(2), "f3,4 f4,3", "both arrays must have one shape"},
+        {KEEP(0), "f3,4 f3,4", "cannot keep 0 of 4"},
+        {KEEP(5), "f3,4 f3,4", "cannot keep 5 of 4"},
+        {KEEP(1), "f f", "cannot keep 1 of 0"},
+        {KEEP(1), "f2,1025 f2,1025", "cannot keep 1 of 1025"},
+        {KEEP(2), "f3,4 i3,4", "input 1 must be float32 or bfloat16"}),
+    .reference = ref_prune,
+    .flows = 1 << 0,
 };
 
 const OpTest test_coded_dot = {

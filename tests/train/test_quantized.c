@@ -11,6 +11,7 @@
 #include <mx/run.h>
 
 #include <check.h>
+#include <stdlib.h>
 
 static MxArena arena = {.name = "quantized"};
 static MxH5 *file;
@@ -278,25 +279,30 @@ START_TEST(models_are_maxtexts) {
 }
 END_TEST
 
-/* MaxText's model by the keys; parameters and batch are those of a file without quantisation. */
-START_TEST(calibrated_models_are_maxtexts) {
-    static const struct {
-        const char *name, *key;
-    } methods[] = {{"act", "act_quantization_calibration_method"},
-                   {"weight", "weight_quantization_calibration_method"},
-                   {"bwd", "bwd_quantization_calibration_method"}};
-    if (!open_file("train/calibration.h5")) return;
+/* MaxText's model by keys that a group of the file says, as attributes and in the config; loss and
+ * gradients of its first step. Parameters and batch are those of a file without quantisation. */
+typedef struct NamedKey {
+    const char *name, *key;
+} NamedKey;
+
+typedef struct KeyedModel {
+    const char *group, *name;
+    MxTrainState *s;
+    MxBatch batch;
+} KeyedModel;
+
+static KeyedModel check_keyed_model(const char *golden, int i_model, const NamedKey *keys, int n) {
     MxConfig *config;
     MxTrainState *s;
     MxError err = {0};
     MxH5 *plain = golden_open(&arena, "models/llama2.h5");
     ck_assert(plain != NULL);
-    const char *group = mx_arena_printf(&arena, "models/%d", _i);
-    const char *name = mx_arena_printf(&arena, "train/calibration.h5:%s", group);
+    const char *group = mx_arena_printf(&arena, "models/%d", i_model);
+    const char *name = mx_arena_printf(&arena, "%s:%s", golden, group);
     const char *words = "quantization=fp8_full";
-    for (int i = 0; i < MX_COUNT(methods); i++)
-        words = mx_arena_printf(&arena, "%s %s=%s", words, methods[i].key,
-                                text_of(group, methods[i].name));
+    for (int i = 0; i < n; i++)
+        words =
+            mx_arena_printf(&arena, "%s %s=%s", words, keys[i].key, text_of(group, keys[i].name));
     bool ok = golden_config(&arena, text_in(plain, "", "config_cli"), words, &config, &err) &&
               mx_train_state_open(&arena, config, &s, &err);
     ck_assert_msg(ok, "%s", ok ? "" : err.text.data);
@@ -319,6 +325,74 @@ START_TEST(calibrated_models_are_maxtexts) {
         close_array(&c, got.leaves[i].data, array(path, NULL), mx_shape_count(got.leaves[i].shape));
     }
     ck_assert_int_eq(n_compared, 3);
+    return (KeyedModel){group, name, s, batch};
+}
+
+#define METHODS                                                                                    \
+    {"act", "act_quantization_calibration_method"},                                                \
+        {"weight", "weight_quantization_calibration_method"}, {                                    \
+        "bwd", "bwd_quantization_calibration_method"                                               \
+    }
+
+START_TEST(calibrated_models_are_maxtexts) {
+    static const NamedKey keys[] = {METHODS};
+    if (!open_file("train/calibration.h5")) return;
+    check_keyed_model("train/calibration.h5", _i, keys, MX_COUNT(keys));
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* ---- pruned kernels */
+
+enum { MASKS = 7, PRUNED_MODELS = 2, PRUNED_STEPS = 5 };
+
+static int number_of(const char *group, const char *name) {
+    return (int)strtol(text_of(group, name), NULL, 10);
+}
+
+START_TEST(masks_are_qwixs) {
+    if (!open_file("train/sparsity.h5")) return;
+    MxVars vars = {.arena = &arena};
+    MxGraph *graph = mx_graph_new(&arena, "test", &vars);
+    MxTrace t;
+    MxError err = {0};
+    MxDevice *device;
+    MxRun *run;
+    MxShape shape;
+    const char *group = mx_arena_printf(&arena, "masks/%d", _i);
+    const float *x = array(in_group(group, "x"), &shape);
+    const float *mask = array(in_group(group, "mask"), NULL);
+    int in = mx_vars_add(&vars, "x", (MxType){MX_F32, shape});
+    int out = mx_vars_add(&vars, "y", (MxType){MX_F32, shape});
+    mx_trace_begin(&t, graph);
+    MxValue y = mx_prune(&t, mx_variable(&t, in), number_of(group, "n"), number_of(group, "m"));
+    mx_trace_assign(&t, mx_copy(&t, y), out, false);
+    bool ok = mx_trace_end(&t, &err) &&
+              mx_device_open(&arena, &(MxDeviceConfig){0}, &device, &err) &&
+              mx_run_open(&arena, device, &vars, &graph, 1, MX_REMAT_NONE, &run, &err);
+    ck_assert_msg(ok, "%s", ok ? "" : err.text.data);
+    var_fill(run, in, x);
+    mx_run_entry(run, 0);
+    const float *got = var_values(&arena, run, out);
+    for (int64_t i = 0; i < mx_shape_count(shape); i++)
+        ck_assert_msg(got[i] == x[i] * mask[i], "%s, %d: %g", group, (int)i, (double)got[i]);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* Also the losses of steps, after which other elements are the largest. */
+START_TEST(pruned_models_are_maxtexts) {
+    static const NamedKey keys[] = {
+        {"n", "weight_sparsity_n"}, {"m", "weight_sparsity_m"}, METHODS};
+    if (!open_file("train/sparsity.h5")) return;
+    KeyedModel m = check_keyed_model("train/sparsity.h5", _i, keys, MX_COUNT(keys));
+    const float *losses = array(in_group(m.group, "losses"), NULL);
+    for (int step = 0; step < PRUNED_STEPS; step++) {
+        Close c = figure(m.name, step ? CLOSE_LATER_LOSS : CLOSE_LOSS,
+                         mx_arena_printf(&arena, "loss of step %d", step));
+        if (step) mx_train_update(m.s);
+        close_number(&c, mx_train_loss_and_grad(m.s, &m.batch).loss, (double)losses[step]);
+    }
     mx_arena_release(&arena);
 }
 END_TEST
@@ -367,6 +441,20 @@ START_TEST(losses_move_a_little) {
 }
 END_TEST
 
+START_TEST(groups_must_fit) {
+    MxConfig *config;
+    MxTrainState *s;
+    MxError err = {0};
+    ck_assert(golden_config(
+        &arena, small, "quantization=fp8 weight_sparsity_n=2 weight_sparsity_m=7", &config, &err));
+    ck_assert(!mx_train_state_open(&arena, config, &s, &err));
+    ck_assert_ptr_nonnull(strstr(err.text.data,
+                                 "weight_sparsity_m=7 does not divide the 1024 elements of "
+                                 "decoder/layers_0/self_attention/query/kernel"));
+    mx_arena_release(&arena);
+}
+END_TEST
+
 /* A run that is cut and goes on ends with the same bytes as one that is not. */
 START_TEST(runs_go_on_exactly) {
     const char *dir = process_dir(&arena, "quantized_resume");
@@ -393,15 +481,19 @@ END_TEST
 Suite *quantized_suite(void) {
     Suite *suite = suite_create("quantized");
     TCase *tcase = tcase_create("goldens");
+    tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, products_are_qwixs, 0, MX_COUNT(shapes) * MX_COUNT(modes));
     tcase_add_loop_test(tcase, operands_are_qwixs, 0, MX_COUNT(shapes) * MODES_WITH_OPERANDS);
     tcase_add_loop_test(tcase, calibrations_are_qwixs, 0, PRODUCTS);
     tcase_add_loop_test(tcase, calibrated_models_are_maxtexts, 0, CALIBRATED_MODELS);
+    tcase_add_loop_test(tcase, masks_are_qwixs, 0, MASKS);
+    tcase_add_loop_test(tcase, pruned_models_are_maxtexts, 0, PRUNED_MODELS);
     tcase_add_loop_test(tcase, models_are_maxtexts, 0, MX_COUNT(modes));
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("runs");
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, losses_move_a_little, 0, MX_COUNT(models));
+    tcase_add_test(tcase, groups_must_fit);
     tcase_add_test(tcase, runs_go_on_exactly);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -260,6 +260,46 @@ static void within_run(const MxDevice *device, const MxKernelCall *call) {
 
 const MxKernel cpu_within = {.run = within_run};
 
+/* ---- prune */
+
+/* A row of x, and of y, of which a part remains. */
+static void prune_row(float *y, const float *x, int64_t width, int64_t kept) {
+    for (int64_t i = 0; i < width; i++) {
+        int64_t larger = 0;
+        for (int64_t j = 0; j < width; j++)
+            larger += fabsf(x[j]) > fabsf(x[i]) || (fabsf(x[j]) == fabsf(x[i]) && j < i);
+        if (larger >= kept) y[i] = 0;
+    }
+}
+
+static void prune_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    const MxKernelCall *call = context;
+    MxShape shape = call->in_type[1].shape;
+    int64_t width = shape.dim[shape.rank - 1], kept = ((const MxPruneAttr *)call->attr)->n;
+    float space[2][CPU_BLOCK], block[CPU_BLOCK];
+    (void)worker;
+    for (int64_t row = begin, n; row < end; row += n) {
+        n = cpu_min(CPU_BLOCK / width, end - row);
+        const float *y =
+            cpu_read(call->in[0], call->in_type[0].dtype, row * width, n * width, space[0]);
+        const float *x =
+            cpu_read(call->in[1], call->in_type[1].dtype, row * width, n * width, space[1]);
+        memcpy(block, y, (size_t)(n * width) * sizeof *block);
+        for (int64_t i = 0; i < n; i++) prune_row(block + i * width, x + i * width, width, kept);
+        cpu_store(block, n * width, call->out[0], call->out_type[0].dtype, row * width);
+    }
+}
+
+static void prune_run(const MxDevice *device, const MxKernelCall *call) {
+    _Static_assert((int)MX_MOST_PRUNED <= (int)CPU_BLOCK, "a row must fit in a block");
+    MxShape shape = call->in_type[1].shape;
+    int64_t width = shape.dim[shape.rank - 1];
+    if (!call->out[0]) return;
+    cpu_for(device, mx_shape_count(shape) / width, cpu_max(1, CPU_PIECE / width), prune_rows, call);
+}
+
+const MxKernel cpu_prune = {.run = prune_run};
+
 /* ---- products */
 
 /* A slab of the result, before it is scaled. */

@@ -231,6 +231,35 @@ static void within_run(const MxDevice *device, const MxKernelCall *call) {
 }
 GPU_KERNEL(within, .run = within_run);
 
+/* ---- prune: an element is kept if few enough of its row are larger */
+
+typedef struct Prune {
+    GpuArray y, x, out;
+    int64_t n, width, kept;
+} Prune;
+
+__global__ void __launch_bounds__(GPU_BLOCK) prune_kernel(Prune p) {
+    int64_t i = (int64_t)blockIdx.x * GPU_BLOCK + threadIdx.x, larger = 0;
+    if (i >= p.n) return;
+    int64_t first = i - i % p.width;
+    float own = fabsf(gpu_get(p.x, i));
+    for (int64_t j = first; j < first + p.width; j++) {
+        float other = fabsf(gpu_get(p.x, j));
+        larger += other > own || (other == own && j < i);
+    }
+    gpu_put(p.out, i, larger < p.kept ? gpu_get(p.y, i) : 0.0f);
+}
+
+static void prune_run(const MxDevice *device, const MxKernelCall *call) {
+    MxShape shape = call->in_type[1].shape;
+    Prune p = {};
+    p.y = gpu_in(call, 0), p.x = gpu_in(call, 1), p.out = gpu_out(call, 0);
+    p.n = mx_shape_count(shape), p.width = shape.dim[shape.rank - 1];
+    p.kept = ((const MxPruneAttr *)call->attr)->n;
+    if (p.n && call->out[0]) gpu_launch(device, prune_kernel, gpu_blocks(p.n), GPU_BLOCK, 0, p);
+}
+GPU_KERNEL(prune, .run = prune_run);
+
 /* ---- products */
 
 typedef struct CodedDot {
