@@ -177,6 +177,10 @@ typedef struct MxDataset MxDataset;
  * which no token counts. */
 bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, MxError *err);
 
+/* mx_data_skip — leaves out the first n rows of the first epoch: batch 0 begins behind them.
+ * Errors: no whole batch is left of an epoch. */
+bool mx_data_skip(MxArena *arena, MxDataset *dataset, int64_t n, MxError *err);
+
 /* mx_data_hold_out — removes a share of a dataset's rows, evenly spread and at least a batch of
  * `rows`, and makes a dataset of them, which gives such batches once and in order. Both read one
  * source, and may be used by two threads. With packing the rows are those of the whole dataset: no

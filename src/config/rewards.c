@@ -29,10 +29,15 @@ static void say_rows(ConfigLoad *load, MxKey key, int64_t prompts) {
     load->slots[key].is_derived = true;
 }
 
+/* Prompts of a batch of evaluation, 0 = that is said elsewhere. */
+static int64_t test_batch_of(const MxConfig *c) {
+    return c->eval_batch_size > 0 ? c->eval_batch_size : c->batch_size;
+}
+
 /* Parts that do not divide are told by a check. */
 static void derive_rows(ConfigLoad *load, const MxConfig *c) {
     int64_t part = c->train_micro_batch_size > 0 ? c->train_micro_batch_size : c->batch_size;
-    int64_t of_eval = c->eval_batch_size > 0 ? c->eval_batch_size : c->batch_size;
+    int64_t of_eval = test_batch_of(c);
     if (c->batch_size) {
         say_rows(load, MX_KEY_per_device_batch_size, part);
         say(load, MX_KEY_gradient_accumulation_steps,
@@ -45,13 +50,20 @@ bool mx_config_judges(const MxConfig *c) {
     return mx_config_writes(c) && !strcmp(c->rl_reward, "maxtext") && c->num_test_batches > 0;
 }
 
+/* Whole batches of the prompts from test_batch_start_index to those that num_test_batches end with.
+ * Source: MaxText trainers/post_train/rl/train_rl.py, prepare_datasets @e591f30c. */
+static int64_t test_batches(const MxConfig *c) {
+    int64_t of = test_batch_of(c), start = c->test_batch_start_index;
+    return c->num_test_batches - (of ? start / of + (start % of != 0) : 0);
+}
+
 static void derive_steps(ConfigLoad *load, const MxConfig *c) {
     double epochs = c->num_epoch > 0 ? (double)c->num_epoch : 1;
     double steps =
         (double)c->num_batches * (double)c->rl_num_iterations * c->train_fraction * epochs;
     if (c->num_batches)
         say(load, MX_KEY_steps, steps < CONFIG_LARGEST_SIZE ? (int64_t)steps : CONFIG_LARGEST_SIZE);
-    if (c->num_test_batches > 0) say(load, MX_KEY_eval_steps, c->num_test_batches);
+    if (c->num_test_batches > 0) say(load, MX_KEY_eval_steps, test_batches(c));
     if (c->num_test_batches == 0) say(load, MX_KEY_eval_interval, -1);
     if (c->num_test_batches > 0 && c->eval_interval <= 0) say(load, MX_KEY_eval_interval, c->steps);
 }
@@ -122,7 +134,7 @@ static void check_answering(ConfigLoad *load, const MxConfig *c) {
 
 /* What goes by the loss of an evaluation. */
 static void check_judged(ConfigLoad *load, const MxConfig *c) {
-    const MxKey key = MX_KEY_num_test_batches;
+    const MxKey key = MX_KEY_num_test_batches, start = MX_KEY_test_batch_start_index;
     if (!GOOD(load, MX_KEY_rl_reward, MX_KEY_keep_best_checkpoint, MX_KEY_target_eval_loss)) return;
     if (!mx_config_judges(c))
         config_fail(load, key,
@@ -135,6 +147,14 @@ static void check_judged(ConfigLoad *load, const MxConfig *c) {
                                                         : MX_KEY_target_eval_loss));
     else
         check_answering(load, c);
+    if (!GOOD(load, start) || !c->test_batch_start_index) return;
+    if (!test_batch_of(c))
+        config_fail(load, start, "counts prompts of batches; wants batch_size or eval_batch_size");
+    else if (test_batches(c) < 1)
+        config_fail(load, start,
+                    "%lld leaves no whole batch of the prompts of num_test_batches, %lld of %lld",
+                    (long long)c->test_batch_start_index, (long long)c->num_test_batches,
+                    (long long)test_batch_of(c));
 }
 
 void config_check_rewards(ConfigLoad *load, const MxConfig *c) {

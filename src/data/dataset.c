@@ -111,6 +111,17 @@ bool mx_data_open(MxArena *arena, const MxDataConfig *config, MxDataset **out, M
     return true;
 }
 
+bool mx_data_skip(MxArena *arena, MxDataset *dataset, int64_t n, MxError *err) {
+    const MxDataConfig *config = &dataset->config;
+    if (dataset->n_rows - n < config->rows)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
+                       "too little data: %s; a batch needs %lld %s behind the first %lld",
+                       dataset->description, (long long)config->rows, dataset->unit, (long long)n);
+    dataset->n_skipped = n;
+    data_say_end(arena, dataset);
+    return true;
+}
+
 /* ---- what is told */
 
 int64_t mx_data_steps(const MxDataset *dataset) {
@@ -120,7 +131,7 @@ int64_t mx_data_steps(const MxDataset *dataset) {
 int64_t mx_data_batches(const MxDataset *dataset) {
     const MxDataConfig *config = &dataset->config;
     if (config->n_epochs <= 0 || config->n_epochs > INT64_MAX / dataset->n_rows) return -1;
-    return config->n_epochs * dataset->n_rows / config->rows;
+    return (config->n_epochs * dataset->n_rows - dataset->n_skipped) / config->rows;
 }
 
 int64_t mx_data_longest(const MxDataset *dataset) {
@@ -160,7 +171,7 @@ int64_t mx_data_rows_made(const MxDataset *dataset) {
 /* Which of a dataset's rows is row r of a step's batch. */
 static int64_t row_of(const MxDataset *dataset, int64_t step, int64_t r) {
     const MxDataConfig *config = &dataset->config;
-    int64_t row = step * config->rows + r;
+    int64_t row = dataset->n_skipped + step * config->rows + r;
     int64_t epoch = row / dataset->n_rows, i = row % dataset->n_rows;
     bool shuffles = config->shuffle && !dataset->kind->is_endless;
     if (shuffles) i = data_shuffle(config->seed, epoch, dataset->n_rows, i);

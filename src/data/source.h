@@ -104,6 +104,7 @@ struct MxDataset {
     MxDataConfig config;
     void *source;
     int64_t n_rows;        /* of an epoch; with pairs or groups, of each side */
+    int64_t n_skipped;     /* rows before the first batch */
     int64_t n_held, n_all; /* rows of the source that are held out, of how many; 0 = none */
     bool is_held;          /* this dataset has those, else the others */
     MxDataFile *files;     /* [n_files] */

@@ -213,6 +213,9 @@ bool train_open_data(MxArena *arena, const MxConfig *c, TrainWants wants, TrainD
         return mx_context(err, "evaluation data");
     if (wants & TRAIN_WANTS_EVAL && c->eval_share > 0 && !hold_out(arena, c, out, err))
         return false;
+    if (out->eval && mx_config_judges(c) &&
+        !mx_data_skip(arena, out->eval, c->test_batch_start_index, err))
+        return mx_context(err, "%s", mx_key_name(MX_KEY_test_batch_start_index));
     tell_data(c, out);
     return true;
 }

@@ -71,6 +71,15 @@ START_TEST(batches_of_rewards) {
     ck_assert_int_eq(c->eval_steps, 6);
     ck_assert(!c->packing);
     unload(&l);
+    Loaded later = load_config(text, "test_batch_start_index=50", NULL);
+    ck_assert_msg(later.ok, "%s", later.err.text.data);
+    ck_assert_int_eq(later.config->eval_steps, 4);
+    unload(&later);
+    Loaded all = load_config(text, "test_batch_start_index=246", NULL);
+    ck_assert(!all.ok);
+    ck_assert_ptr_nonnull(strstr(all.err.text.data, "246 leaves no whole batch of the prompts of "
+                                                    "num_test_batches, 6 of 49"));
+    unload(&all);
     Loaded none = load_config(text, "num_test_batches=0\neval_batch_size=-1", NULL);
     ck_assert_msg(none.ok, "%s", none.err.text.data);
     ck_assert_int_eq(none.config->eval_interval, -1);

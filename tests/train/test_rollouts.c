@@ -263,6 +263,33 @@ START_TEST(answers_are_judged) {
 }
 END_TEST
 
+/* The same records from the second on, of the two in a row that are whole. */
+START_TEST(answers_are_judged_from_a_prompt_on) {
+    MxArena arena = {0};
+    MxError err = {0};
+    const char *dir = process_dir(&arena, "judged_later");
+    const char *path = mx_path_join(&arena, dir, "asked.jsonl");
+    static const char records[] = "{\"question\": \"a?\", \"solution\": \"-1000000\"}\n"
+                                  "{\"question\": \"b?\", \"solution\": \"5\"}\n"
+                                  "{\"question\": \"c?\", \"solution\": \"-1000001\"}\n"
+                                  "{\"question\": \"d?\", \"solution\": \"-1,000,000\"}\n";
+    ck_assert(mx_file_write(path, records, sizeof records - 1, &err));
+    int n, code = run(&arena, dir,
+                      mx_arena_printf(&arena,
+                                      "rl.reward=maxtext hf_train_files=%s hf_eval_files=%s "
+                                      "batch_size=2 num_batches=1 num_test_batches=2 "
+                                      "test_batch_start_index=1",
+                                      path, path));
+    ck_assert_msg(code == 0, "%s", log_of(&arena, dir));
+    MetricsLine *lines = process_metrics(&arena, dir, "eval/accuracy", &n);
+    ck_assert_int_gt(n, 0);
+    ck_assert_double_eq(figure(&lines[0], "eval/questions"), 2);
+    ck_assert_double_eq(figure(&lines[0], "eval/accuracy"), 0);
+    ck_assert_double_eq(figure(&lines[0], "eval/partial_accuracy"), 50);
+    mx_arena_release(&arena);
+}
+END_TEST
+
 START_TEST(what_cannot_be_asked) {
     MxArena arena = {0};
     static const struct {
@@ -301,6 +328,7 @@ Suite *rollouts_suite(void) {
     tcase_add_test(tcase, nothing_saved_is_lost);
     tcase_add_test(tcase, keys_say_what_marks_are_worth);
     tcase_add_test(tcase, answers_are_judged);
+    tcase_add_test(tcase, answers_are_judged_from_a_prompt_on);
     tcase_add_test(tcase, what_cannot_be_asked);
     suite_add_tcase(suite, tcase);
     return suite;
