@@ -1,5 +1,5 @@
 /* text.h — text to token ids and back. A tokenizer is read from published files (tokenizer.json,
- * sentencepiece models, tiktoken files), or uses bytes as tokens. */
+ * sentencepiece models, tiktoken files, tekken.json), or uses bytes as tokens. */
 #ifndef MX_TEXT_H
 #define MX_TEXT_H
 
@@ -58,6 +58,7 @@ typedef struct MxTokens {
  *                          beside it tell which tokens are bos and eos
  *         "sentencepiece"  a model file, or a folder with tokenizer.model
  *         "tiktoken"       a file of ranks; its split pattern and special tokens are Llama 3's
+ *         "tekken"         tekken.json of Mistral, or a folder with it
  *         relative to the working folder
  * Errors: unrecognized type, with the nearest name (exit 2); a file is missing, damaged or has
  * what is not built: file and place are named (exit 65).

@@ -8,6 +8,7 @@ static const char *const companions[] = {
     "tokenizer.json",
     "tokenizer_config.json",
     "tokenizer.model",
+    "tekken.json",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",

@@ -265,9 +265,15 @@ struct MxTokenizer {
 /* text_tokenizer_new — with nothing in it yet. */
 MxTokenizer *text_tokenizer_new(MxArena *arena);
 /* text_bytes_layout — a tokenizer.json of byte-level BPE without its tokens: text is split as Llama
- * 3 does. text_bytes_pipeline — its steps. */
+ * 3 does. text_bytes_pipeline — its steps; pattern NULL = split so, else by this one, which errors
+ * say to be in `file`. */
 extern const char text_bytes_layout[];
-bool text_bytes_pipeline(MxArena *arena, MxTokenizer *out, MxError *err);
+bool text_bytes_pipeline(MxArena *arena, const char *file, const char *pattern, MxTokenizer *out,
+                         MxError *err);
+/* text_ranks_pipeline — a tokenizer that merges by id and splits by a pattern as above, and is not
+ * finished yet. Errors: a byte has no id. */
+bool text_ranks_pipeline(MxArena *arena, const char *file, const char *pattern,
+                         const TextVocab *vocab, MxTokenizer *out, MxError *err);
 
 /* text_finish — vocab, text and is_special from the model's vocabulary and the added tokens. */
 void text_finish(MxArena *arena, MxTokenizer *tokenizer);
@@ -278,5 +284,6 @@ typedef bool TextOpen(MxArena *arena, const char *file, MxBytes bytes, MxTokeniz
 TextOpen text_open_json;   /* json.c: tokenizer.json, and what lies beside it */
 TextOpen text_open_pieces; /* pieces.c: a model of sentencepiece */
 TextOpen text_open_ranks;  /* ranks.c: a file of tiktoken */
+TextOpen text_open_tekken; /* tekken.c: Mistral's tekken.json */
 
 #endif

@@ -5,7 +5,9 @@
 
 bool text_node_parse(MxArena *arena, const char *path, MxBytes bytes, TextNode *out, MxError *err) {
     *out = (TextNode){.arena = arena, .file = path, .place = "", .err = err};
-    out->json = mx_json_parse(arena, (const char *)bytes.data, bytes.size, path, err);
+    /* As a line of a JSON Lines file, since tokens may hold NUL. */
+    out->json = mx_json_parse_line(arena, (const char *)bytes.data, bytes.size,
+                                   (MxWhere){.file = path, .line = 1}, err);
     if (!out->json) return false;
     return !strcmp(mx_json_kind(out->json), "an object") || text_node_wants(*out, "an object");
 }

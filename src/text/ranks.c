@@ -61,13 +61,10 @@ static bool read_ranks(MxArena *arena, const char *file, MxBytes bytes, TextVoca
     return true;
 }
 
-/* Every text can be written, and no id is left out. */
-static bool check_ranks(const char *file, const TextVocab *vocab, MxError *err) {
+/* Every text can be written. */
+static bool check_bytes(const char *file, const char *type, const TextVocab *vocab, MxError *err) {
     MxArena scratch = {.name = "ranks"};
-    bool ok = vocab->count == (size_t)vocab->n;
-    if (!ok)
-        mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = file}, "%zu tokens have ranks up to %d",
-                vocab->count, vocab->n - 1);
+    bool ok = true;
     for (int byte = 0; ok && byte < 256; byte++) {
         MxText text;
         char c = (char)byte;
@@ -76,28 +73,35 @@ static bool check_ranks(const char *file, const TextVocab *vocab, MxError *err) 
         ok = text_vocab_find(vocab, (TextSpan){text.data, text.len}) >= 0;
         if (!ok)
             mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = file},
-                    "the byte 0x%02x has no rank; is it a file of tiktoken?", (unsigned)byte);
+                    "the byte 0x%02x has no rank; is it a file of %s?", (unsigned)byte, type);
     }
     mx_arena_release(&scratch);
     return ok;
 }
 
+bool text_ranks_pipeline(MxArena *arena, const char *file, const char *pattern,
+                         const TextVocab *vocab, MxTokenizer *out, MxError *err) {
+    TextBpe *bpe = mx_new(arena, TextBpe);
+    uint32_t *ranks = mx_new_n(arena, uint32_t, vocab->n);
+    if (!check_bytes(file, out->type, vocab, err)) return false;
+    *bpe = (TextBpe){.vocab = *vocab, .n_real = vocab->n, .unknown = -1, .ignores_merges = true};
+    for (int32_t id = 0; id < vocab->n; id++) ranks[id] = (uint32_t)id;
+    text_bpe_derive(arena, bpe, ranks);
+    out->model = (TextStep){&text_model_rows[TEXT_BPE].kind, bpe};
+    return text_bytes_pipeline(arena, file, pattern, out, err);
+}
+
 bool text_open_ranks(MxArena *arena, const char *file, MxBytes bytes, MxTokenizer *out,
                      MxError *err) {
-    TextBpe *bpe = mx_new(arena, TextBpe);
-    if (!read_ranks(arena, file, bytes, &bpe->vocab, err) || !check_ranks(file, &bpe->vocab, err))
-        return false;
-    uint32_t *ranks = mx_new_n(arena, uint32_t, bpe->vocab.n);
-    for (int32_t id = 0; id < bpe->vocab.n; id++) ranks[id] = (uint32_t)id;
-    text_bpe_derive(arena, bpe, ranks);
-    bpe->n_real = bpe->vocab.n;
-    bpe->unknown = -1;
-    bpe->ignores_merges = true;
-    out->model = (TextStep){&text_model_rows[TEXT_BPE].kind, bpe};
-    if (!text_bytes_pipeline(arena, out, err)) return false;
-    add_special(arena, bpe->vocab.n, &out->unsought);
+    TextVocab vocab;
+    if (!read_ranks(arena, file, bytes, &vocab, err)) return false;
+    if (vocab.count != (size_t)vocab.n) /* an id is left out */
+        return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = file},
+                       "%zu tokens have ranks up to %d", vocab.count, vocab.n - 1);
+    if (!text_ranks_pipeline(arena, file, NULL, &vocab, out, err)) return false;
+    add_special(arena, vocab.n, &out->unsought);
     text_finish(arena, out);
-    out->bos = bpe->vocab.n;     /* <|begin_of_text|> */
-    out->eos = bpe->vocab.n + 1; /* <|end_of_text|> */
+    out->bos = vocab.n;     /* <|begin_of_text|> */
+    out->eos = vocab.n + 1; /* <|end_of_text|> */
     return true;
 }

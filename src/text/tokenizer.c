@@ -227,12 +227,14 @@ static const struct {
     const char *type;
     TextOpen *open;
     const char *name, *suffix; /* of its file in a folder, and of a file; NULL = it has none */
+    const char *begins;        /* how its files' names begin, of types that share a suffix */
     char first;                /* its first byte, of types that share a name; 0 = any */
 } types[] = {
-    {"byte", open_bytes, NULL, NULL, 0},
-    {"huggingface", text_open_json, "tokenizer.json", ".json", 0},
-    {"sentencepiece", text_open_pieces, "tokenizer.model", ".model", '\n'},
-    {"tiktoken", text_open_ranks, "tokenizer.model", ".tiktoken", 0}, /* so named by Meta */
+    {"byte", open_bytes, NULL, NULL, NULL, 0},
+    {"huggingface", text_open_json, "tokenizer.json", ".json", NULL, 0},
+    {"sentencepiece", text_open_pieces, "tokenizer.model", ".model", NULL, '\n'},
+    {"tiktoken", text_open_ranks, "tokenizer.model", ".tiktoken", NULL, 0}, /* so named by Meta */
+    {"tekken", text_open_tekken, "tekken.json", ".json", "tekken", 0},
 };
 
 /* Whether a folder has the file of a type. */
@@ -245,6 +247,14 @@ static bool is_in(MxArena *arena, const char *dir, int type) {
     return is;
 }
 
+/* Whether a file is called as those of a type are. */
+static bool is_named(const char *path, int type) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *suffix = types[type].suffix, *begins = types[type].begins;
+    return suffix && mx_text_has_suffix(path, suffix) &&
+           (!begins || !strncmp(name, begins, strlen(begins)));
+}
+
 const char *mx_tokenizer_find(MxArena *arena, const char *path) {
     if (!path || !*path) return "";
     const char *shared = mx_path_join(arena, mx_share_dir(arena), path);
@@ -254,16 +264,15 @@ const char *mx_tokenizer_find(MxArena *arena, const char *path) {
 
 const char *mx_tokenizer_guess(const char *path) {
     MxArena arena = {.name = "path"};
-    bool is_dir = mx_dir_exists(path), is_found = false;
-    int i = 0;
-    for (; i < MX_COUNT(types); i++) {
-        const char *suffix = types[i].suffix;
-        is_found = is_dir ? is_in(&arena, path, i)
-                          : suffix && mx_text_has_suffix(path, suffix) && mx_file_exists(path);
-        if (is_found) break;
+    bool is_dir = mx_dir_exists(path), is_file = !is_dir && mx_file_exists(path);
+    const char *found = NULL;
+    for (int i = 0; i < MX_COUNT(types); i++) {
+        /* In a folder the first is taken, of files' names the one that says more. */
+        if (is_dir ? !found && is_in(&arena, path, i) : is_file && is_named(path, i))
+            found = types[i].type;
     }
     mx_arena_release(&arena);
-    return is_found ? types[i].type : NULL;
+    return found;
 }
 
 static bool is_there(const char *path, MxError *err) {

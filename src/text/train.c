@@ -37,7 +37,7 @@ MxBpe *mx_bpe_new(MxArena *arena) {
     MxBpe *trainer = mx_new(arena, MxBpe);
     MxError never = {0}; /* the layout is ours */
     trainer->counting = text_tokenizer_new(arena);
-    bool ok = text_bytes_pipeline(arena, trainer->counting, &never);
+    bool ok = text_bytes_pipeline(arena, "byte-level BPE", NULL, trainer->counting, &never);
     MX_ASSERT(ok);
     text_train_specials(&trainer->counting->raw);
     text_vocab_init(&trainer->counts.words, arena, 1024);

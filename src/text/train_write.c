@@ -19,11 +19,15 @@ const char text_bytes_layout[] =
     "\"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": false, "
     "\"byte_fallback\": false, \"ignore_merges\": false, \"vocab\": {}, \"merges\": []}}";
 
-bool text_bytes_pipeline(MxArena *arena, MxTokenizer *out, MxError *err) {
+bool text_bytes_pipeline(MxArena *arena, const char *file, const char *pattern, MxTokenizer *out,
+                         MxError *err) {
     MxBytes bytes = {(uint8_t *)(uintptr_t)text_bytes_layout, strlen(text_bytes_layout)};
     TextNode top;
-    return text_node_parse(arena, "byte-level BPE", bytes, &top, err) &&
-           text_steps_read(text_node_get(top, "pre_tokenizer"), &text_splitters, &out->splitters) &&
+    if (!text_node_parse(arena, file, bytes, &top, err)) return false;
+    TextNode splitter = text_node_get(top, "pre_tokenizer");
+    MxJson *split = mx_json_at(mx_json_get(splitter.json, "pretokenizers"), 0);
+    if (pattern) mx_json_set_string(mx_json_get(split, "pattern"), "Regex", pattern);
+    return text_steps_read(splitter, &text_splitters, &out->splitters) &&
            text_steps_read(text_node_get(top, "decoder"), &text_decoders, &out->decoders);
 }
 

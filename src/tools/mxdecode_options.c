@@ -11,7 +11,7 @@ static const MxManual manual = {
              "of mxtrain. Without --prompts each line of stdin is a prompt, and its reply is "
              "printed as it is generated.\n\nIt also converts text to token ids and back, and "
              "conversations to text, with the tokenizer of DIR, which may also be one of its files "
-             "(tokenizer.json, tokenizer.model) or a tiktoken file (FILE.tiktoken).",
+             "(tokenizer.json, tokenizer.model, tekken.json) or a tiktoken file (FILE.tiktoken).",
     .arguments =
         (const MxManualRow[]){
             {"DIR", "the folder of a model, or a tokenizer"},

@@ -196,6 +196,85 @@ START_TEST(ranks_that_lie_in_a_folder) {
 }
 END_TEST
 
+/* Mistral's file: NUL as it is, bytes, two merges, and one token more than its vocabulary has. */
+static MxText some_tekken(const char *config, const char *more) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    MxText file;
+    mx_text_init(&file, &arena);
+    mx_text_add(&file, "{\"config\": {%s}, \"vocab\": [", config);
+    for (int byte = 0; byte < 256; byte++)
+        mx_text_add(&file, "{\"rank\": %d, \"token_bytes\": \"%c%c==\", \"token_str\": %s},\n",
+                    byte, digits[byte >> 2], digits[(byte & 3) << 4],
+                    byte ? "null" : "\"\\u0000\"");
+    mx_text_add(&file,
+                "{\"rank\": 256, \"token_bytes\": \"YWI=\", \"token_str\": \"ab\"}, "
+                "{\"rank\": 257, \"token_bytes\": \"YWJj\", \"token_str\": \"abc\"}, "
+                "{\"rank\": 258, \"token_bytes\": \"dW51c2Vk\", \"token_str\": \"unused\"}]");
+    mx_text_add(&file, "%s}", more);
+    return file;
+}
+
+#define TEKKEN(vocab, special, version)                                                            \
+    "\"pattern\": \"\\\\p{N}| ?\\\\p{L}+|\\\\s+|[^\\\\p{L}]\", \"num_vocab_tokens\": 259, "        \
+    "\"default_vocab_size\": " vocab ", \"default_num_special_tokens\": " special                  \
+    ", \"version\": \"" version "\""
+#define TEKKEN_SPECIAL                                                                             \
+    ", \"special_tokens\": [{\"rank\": 0, \"token_str\": \"<unk>\", \"is_control\": true}, "       \
+    "{\"rank\": 1, \"token_str\": \"<s>\", \"is_control\": true}, "                                \
+    "{\"rank\": 2, \"token_str\": \"</s>\", \"is_control\": true}, "                               \
+    "{\"rank\": 3, \"token_str\": \"<pad>\", \"is_control\": true}]"
+
+/* What mistral-common 1.13 makes with the same file. */
+START_TEST(tekken) {
+    MxText file = some_tekken(TEKKEN("264", "6", "v11"), TEKKEN_SPECIAL);
+    const char *dir = text_file("folder", "", 0), *path = mx_path_join(&arena, dir, "tekken.json");
+    remove(dir);
+    ck_assert(mx_dir_make(dir, &err));
+    ck_assert(mx_file_write(path, file.data, file.len, &err));
+    ck_assert_str_eq(mx_tokenizer_guess(dir), "tekken");
+    ck_assert_str_eq(mx_tokenizer_guess(path), "tekken");
+    MxTokenizer *tokenizer = text_opened("tekken", dir);
+    ck_assert(mx_dir_remove(dir, &err));
+    ck_assert_str_eq(text_ids(tokenizer, "abab abc12<s>", 13), "262 262 38 263 55 56 66 121 68");
+    ck_assert_str_eq(text_ids(tokenizer, "unused\0", 7), "123 116 123 121 107 106 6");
+    ck_assert_int_eq(mx_tokenizer_vocab(tokenizer), 264);
+    ck_assert_int_eq(mx_tokenizer_bos(tokenizer), 1);
+    ck_assert_int_eq(mx_tokenizer_eos(tokenizer), 2);
+    ck_assert_int_eq(mx_tokenizer_pad(tokenizer), 3);
+    const int32_t ids[] = {1, 263, 4, 2, 5};
+    ck_assert_str_eq(mx_tokenizer_decode(&arena, tokenizer, ids, 5, false, NULL),
+                     "<s>abc<SPECIAL_4></s><SPECIAL_5>");
+    ck_assert_str_eq(mx_tokenizer_decode(&arena, tokenizer, ids, 5, true, NULL), "abc");
+}
+END_TEST
+
+static const struct {
+    const char *config, *more, *says;
+} bad_tekken[] = {
+    {TEKKEN("264", "6", "v11"), "", ": special_tokens: is missing, wanted a list"},
+    {TEKKEN("264", "6", "v3"), "", ": there are 20, but default_num_special_tokens is 6"},
+    {TEKKEN("264", "6", "x"), "", ": config.version: found \"x\", wanted v and a number"},
+    {TEKKEN("266", "6", "v11"), TEKKEN_SPECIAL, "vocab: there are 259 tokens, wanted 260"},
+    {TEKKEN("6", "6", "v11"), TEKKEN_SPECIAL, ": config: 6 tokens with 6 special ones cannot be"},
+    {TEKKEN("264", "100", "v3"), ", \"picture\": 1", ": picture: unrecognized; known here"},
+    {TEKKEN("110", "6", "v11"), TEKKEN_SPECIAL, ": the byte 0x68 has no rank"},
+    {TEKKEN("264", "6", "v11"),
+     ", \"special_tokens\": [{\"rank\": 1, \"token_str\": \"<s>\", \"is_control\": true}]",
+     ": special_tokens[0].rank: found 1, wanted 0"},
+    {TEKKEN("264", "6", "v11"),
+     ", \"special_tokens\": [{\"rank\": 0, \"token_str\": \"<SPECIAL_3>\"}]", "is there twice"},
+};
+
+START_TEST(damaged_tekken) {
+    MxText file = some_tekken(bad_tekken[_i].config, bad_tekken[_i].more);
+    const char *path = text_file("tekken_bad.json", file.data, file.len);
+    MxTokenizer *tokenizer;
+    ck_assert(!mx_tokenizer_open(&arena, "tekken", path, &tokenizer, &err));
+    remove(path);
+    ck_assert_msg(strstr(err.text.data, bad_tekken[_i].says) != NULL, "%s", err.text.data);
+}
+END_TEST
+
 Suite *text_json_suite(void) {
     Suite *suite = suite_create("text/files");
     TCase *tests = tcase_create("files");
@@ -208,6 +287,8 @@ Suite *text_json_suite(void) {
     tcase_add_loop_test(tests, damaged_ranks, 0, MX_COUNT(bad_ranks));
     tcase_add_test(tests, ranks);
     tcase_add_test(tests, ranks_that_lie_in_a_folder);
+    tcase_add_test(tests, tekken);
+    tcase_add_loop_test(tests, damaged_tekken, 0, MX_COUNT(bad_tekken));
     suite_add_tcase(suite, tests);
     return suite;
 }
