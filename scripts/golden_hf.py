@@ -46,6 +46,11 @@ def llama_stretched():
         **STRETCH, factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0))
 
 
+def llama_linear():
+    return transformers.LlamaConfig(**dict(TINY, vocab_size=48), num_hidden_layers=1,
+                                    rope_parameters=dict(rope_type="linear", rope_theta=100.0, factor=2.5))
+
+
 def llama4_stretched():
     rope = dict(**STRETCH, factor=16.0, low_freq_factor=1.0, high_freq_factor=1.0)
     return transformers.Llama4TextConfig(
@@ -485,6 +490,7 @@ MODELS = {
     "gemma3_turns": (lambda: transformers.Gemma3ForCausalLM, lambda: gemma3(sizes=TINY)),
     "gemma3_images": (lambda: transformers.Gemma3ForConditionalGeneration, gemma3_images),
     "llama_stretched": (lambda: transformers.LlamaForCausalLM, llama_stretched),
+    "llama_linear": (lambda: transformers.LlamaForCausalLM, llama_linear),
     "llama4_stretched": (lambda: transformers.Llama4ForCausalLM, llama4_stretched),
     "gpt_oss_tiny": (lambda: transformers.GptOssForCausalLM, gpt_oss_tiny),
     "deepseek_v2_tiny": (lambda: transformers.DeepseekV2ForCausalLM, deepseek_v2_tiny),

@@ -173,7 +173,7 @@ static void read_rope(HfReader *r, const HfMember *m) {
     hf_read_theta(r, base, m->theirs, usual > 0 ? usual : m->usual, &r->model->rope_theta);
     read_rotated(r, rope);
     bool is_default = kind && !strcmp(kind, "default"), is_linear = kind && !strcmp(kind, "linear");
-    if (is_linear && !r->names->interleaves)
+    if (is_linear)
         hf_read_number(r, rope, "factor", 1, &r->model->rope_factor);
     else if (kind && !strcmp(kind, "llama3") && r->names->interleaves)
         read_stretch(r, rope);
@@ -249,7 +249,7 @@ static void yaml_rope(const MxHfModel *model, MxText *t) {
 }
 
 static void take_rope_factor(const MxConfig *c, MxHfModel *model) {
-    model->rope_factor = is_llama_rope(c) ? 1 : c->rope_linear_scaling_factor;
+    model->rope_factor = c->rope_linear_scaling_factor;
 }
 
 static void take_stretch(const MxConfig *c, MxHfModel *model) {
@@ -277,6 +277,10 @@ static bool fits_rope(const MxConfig *c, const MxHfNames *names, MxError *err) {
                    "default or llama3.1", err);
     is_so = hf_must_be(c, MX_KEY_partial_rotary_factor,
                        c->partial_rotary_factor == 1 || !names->interleaves, "1", err) &&
+            is_so;
+    bool is_alone = strcmp(c->rope_type, "yarn") && !(is_llama_rope(c) && c->rope_use_scale);
+    is_so = hf_must_be(c, MX_KEY_rope_linear_scaling_factor,
+                       is_alone || c->rope_linear_scaling_factor == 1, "1", err) &&
             is_so;
     is_so = hf_must_be(c, MX_KEY_moba, !c->moba, "false", err) && is_so;
     return hf_must_be(c, MX_KEY_rope_min_timescale, c->rope_min_timescale == 1, "1", err) && is_so;

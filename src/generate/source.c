@@ -61,6 +61,11 @@ static bool load_config(MxArena *arena, const char *dir, const char *text, const
 static const char *text_of_hf(MxArena *arena, const char *dir, bool sees, MxError *err) {
     MxHfModel model;
     if (!mx_hf_read_config(arena, mx_hf_config_path(arena, dir), &model, err)) return NULL;
+    if (*model.lacks) {
+        mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = mx_hf_config_path(arena, dir)},
+                "not available in mxtrain: %s", model.lacks);
+        return NULL;
+    }
     model.sees = sees && model.encoder;
     const char *dtype = mx_dtype_name(model.dtype);
     return mx_arena_printf(arena, "%sdtype: %s\nweight_dtype: %s\n", mx_hf_yaml(arena, &model),

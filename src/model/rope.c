@@ -54,7 +54,7 @@ static void llama3_rope(const MxConfig *c, Spec *spec) {
         double turns = length / wavelength, smooth = turns < low ? 0 : 1;
         if (high > low) smooth = fmin(fmax((turns - low) / (high - low), 0), 1);
         if (c->rope_use_scale) f = (1 - smooth) * f / factor + smooth * f;
-        spec->rope.frequency[i] = f;
+        spec->rope.frequency[i] = f / c->rope_linear_scaling_factor;
     }
     spec->rope_layout = (MxRopeAttr){.interleaved_in = true, .interleaved_out = true};
 }
@@ -89,6 +89,7 @@ static void yarn_frequencies(const MxConfig *c, Spec *spec, double max) {
 
 static void yarn_rope(const MxConfig *c, Spec *spec) {
     yarn_frequencies(c, spec, (double)c->rope_max_timescale);
+    for (int i = 0; i < spec->rope.n; i++) spec->rope.frequency[i] /= c->rope_linear_scaling_factor;
     spec->rope_layout = (MxRopeAttr){.interleaved_in = c->rope_interleave};
 }
 

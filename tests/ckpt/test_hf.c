@@ -371,7 +371,7 @@ static const struct {
     {"\"attention_dropout\": 0.0", "\"attention_dropout\": 0.1", "attention_dropout: found 0.1"},
     {"\"rope_type\": \"default\"", "\"rope_type\": \"yarn\", \"factor\": 4.0",
      "rope_parameters: found {"},
-    {"\"rope_type\": \"default\"", "\"rope_type\": \"linear\", \"factor\": 2.0",
+    {"\"rope_type\": \"default\"", "\"rope_type\": \"dynamic\", \"factor\": 2.0",
      "rope_parameters: found {"},
     {"\"rope_theta\": 10000.0", "\"rope_theta\": 10000.5", "rope_theta: found 10000.5"},
     {"\"rope_theta\": 10000.0", "\"partial_rotary_factor\": 0.5",

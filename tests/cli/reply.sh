@@ -1,8 +1,8 @@
 #!/bin/sh
-# reply.sh MXTRAIN MXDECODE MXCOMPARE — replies of models as users get them: of a folder of Hugging
+# reply.sh MXTRAIN MXDECODE MXCOMPARE MXCONVERT — replies of models as users get them: of a folder of Hugging
 # Face's, and of a run that the script trains on text of bytes.  Run from the top folder.
 set -u
-train=$1 tool=$2 compare=$3
+train=$1 tool=$2 compare=$3 convert=$4
 hf=tests/golden/hf/models
 . tests/common/suite.sh
 
@@ -151,6 +151,14 @@ printf '7\n' >"$work/bad"
 says 65 "mxdecode: error: $work/bad:1: found a number, wanted a text, a list of ids, or {\"prompt\": one of these}" "$run" --prompts "$work/bad"
 printf '[1,-2]\n' >"$work/bad"
 says 65 "mxdecode: error: $work/bad:1: item 1 is no token id" "$run" --prompts "$work/bad"
+
+# A model of Hugging Face's that cannot be run as it is: its member is named, and weights converted from it remember that.
+mkdir "$work/theta"
+cp tests/golden/hf/models/llama_linear/model.safetensors "$work/theta"
+sed 's/"rope_theta": 100.0/"rope_theta": 100.5/' tests/golden/hf/models/llama_linear/config.json >"$work/theta/config.json"
+says 65 "mxdecode: error: $work/theta/config.json: not available in mxtrain: rope_theta: found 100.5" "$work/theta" --prompts "$work/bad"
+"$convert" "$work/theta" "$work/theta_ours" >"$work/log" 2>&1 || cat "$work/log"
+says 65 "mxdecode: error: $work/theta_ours/config.json: not available in mxtrain: rope_theta: found 100.5" "$work/theta_ours" --prompts "$work/bad"
 printf '[1,300]\n' >"$work/bad"
 says 65 'mxdecode: error: prompt 0: token 1 is 300, and the model has ids from 0 to 259' "$run" --prompts "$work/bad"
 printf '""\n' >"$work/bad"
