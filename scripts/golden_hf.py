@@ -51,6 +51,13 @@ def llama_linear():
                                     rope_parameters=dict(rope_type="linear", rope_theta=100.0, factor=2.5))
 
 
+def mistral_short():
+    """The ramp of yarn runs backwards: no pair turns twice in the original context."""
+    return transformers.MistralConfig(
+        **dict(TINY, intermediate_size=8, vocab_size=24), num_hidden_layers=1, sliding_window=None,
+        rope_parameters=dict(YARN, original_max_position_embeddings=8, beta_slow=2.0, truncate=False))
+
+
 def llama4_stretched():
     rope = dict(**STRETCH, factor=16.0, low_freq_factor=1.0, high_freq_factor=1.0)
     return transformers.Llama4TextConfig(
@@ -491,6 +498,7 @@ MODELS = {
     "gemma3_images": (lambda: transformers.Gemma3ForConditionalGeneration, gemma3_images),
     "llama_stretched": (lambda: transformers.LlamaForCausalLM, llama_stretched),
     "llama_linear": (lambda: transformers.LlamaForCausalLM, llama_linear),
+    "mistral_short": (lambda: transformers.MistralForCausalLM, mistral_short),
     "llama4_stretched": (lambda: transformers.Llama4ForCausalLM, llama4_stretched),
     "gpt_oss_tiny": (lambda: transformers.GptOssForCausalLM, gpt_oss_tiny),
     "deepseek_v2_tiny": (lambda: transformers.DeepseekV2ForCausalLM, deepseek_v2_tiny),

@@ -76,7 +76,7 @@ static void yarn_frequencies(const MxConfig *c, Spec *spec, double max) {
     }
     low = fmax(low, 0);
     high = fmin(high, 2 * spec->rope.n - 1);
-    double width = high > low ? high - low : 0.001; /* a step where the ramp has no width */
+    double width = high == low ? 0.001 : high - low; /* no width: a step; negative: as it is */
     for (int i = 0; i < spec->rope.n; i++) {
         double f = 1 / pow(max, (double)i / spec->rope.n);
         double keep = 1 - fmin(fmax((i - low) / width, 0), 1);

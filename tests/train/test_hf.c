@@ -36,7 +36,7 @@ static const struct {
     {"llama", ""}, {"mistral", ""}, {"qwen2", ""}, {"qwen3", ""}, {"gemma", ""}, {"gemma2", ""},
     {"gemma3_turns", ""}, {"gemma3_images", ""}, {"mixtral", ""}, {"qwen3_moe", ""},
     {"llama4_text", ""}, {"gpt_oss", ""}, {"deepseek_v2", ""}, {"deepseek_v3", ""},
-    {"qwen3_next", ""}, {"olmo3", ""}, {"llama_stretched", ""}, {"llama_linear", ""}, {"llama4_stretched", ""},
+    {"qwen3_next", ""}, {"olmo3", ""}, {"llama_stretched", ""}, {"llama_linear", ""}, {"mistral_short", ""}, {"llama4_stretched", ""},
     {"gpt_oss_tiny", ""}, {"deepseek_v2_tiny", ""}, {"deepseek_v3_halves", ""},
     {"deepseek_v32_tiny", ""}, {"deepseek_v4_tiny", ""}, {"llama_fp8", ""}, {"deepseek_v3_fp8", ""},
     {"gpt_oss_mxfp4", ""}, {"deepseek_v4_fp4", ""}, {"llama_gptq", ""}, {"qwen2_gptq8", ""},
