@@ -370,9 +370,13 @@ HfRole ckpt_role(const CkptForms *forms, const char *path, MxShape shape);
 void ckpt_change_form(const CkptForms *forms, HfRole role, float *values, const float *beside,
                       int64_t n);
 
-/* ---- adapters (peft.c) */
+/* ---- adapters (peft.c, peft_config.c) */
 
 #define PEFT_CONFIG "adapter_config.json"
+/* peft_read_config — that peft computes with the adapters in a folder what ours do, times `scale`
+ * (alpha / rank). Errors: each member that says otherwise. Source: peft 0.21, tuners/lora. Test:
+ * tests/train/test_lora_runs.c. */
+bool peft_read_config(MxArena *arena, const char *dir, double scale, MxError *err);
 
 /* hf_check — that transformers has such a model. Errors: what it lacks. */
 bool hf_check(const MxHfModel *model, MxWhere where, MxError *err);

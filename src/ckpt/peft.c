@@ -3,7 +3,6 @@
 #include "hf.h"
 #include "lora.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 static const char config_name[] = PEFT_CONFIG;
@@ -94,65 +93,11 @@ static float factor(const Peer *peer, const MxHeadForm *heads) {
     return peer->is_b ? hf_factor(heads, hf_rows[peer->row].role) : 1;
 }
 
-/* ---- the config */
+/* ---- loading */
 
 static MxWhere in_dir(MxArena *arena, const char *dir, const char *name) {
     return (MxWhere){.file = mx_path_join(arena, dir, name)};
 }
-
-/* Members that change what an adapter is; each must be absent or say nothing. */
-static const char *const foreign[] = {
-    "use_dora",
-    "fan_in_fan_out",
-    "lora_bias",
-    "use_qalora",
-    "use_bdlora",
-    "modules_to_save",
-    "rank_pattern",
-    "alpha_pattern",
-    "layer_replication",
-    "target_parameters",
-    "trainable_token_indices",
-};
-
-static bool check_config(const MxJson *config, MxWhere where, MxError *err) {
-    const char *type = mx_json_string(mx_json_get(config, "peft_type"));
-    const char *bias = mx_json_string(mx_json_get(config, "bias"));
-    bool ok = true;
-    if (!type || strcmp(type, "LORA"))
-        ok = mx_fail(err, MX_EXIT_BAD_INPUT, where, "peft_type is \"%s\", wanted \"LORA\"",
-                     type ? type : "");
-    if (bias && strcmp(bias, "none"))
-        ok = mx_fail(err, MX_EXIT_BAD_INPUT, where, "bias is \"%s\", wanted \"none\"", bias);
-    for (int i = 0; i < MX_COUNT(foreign); i++)
-        if (hf_says_something(mx_json_get(config, foreign[i])))
-            ok = mx_fail(err, MX_EXIT_BAD_INPUT, where, "%s is not available here", foreign[i]);
-    return ok;
-}
-
-static bool read_config(MxArena *arena, const char *dir, double scale, MxError *err) {
-    enum { LARGEST = 1 << 20 };
-    MxWhere where = in_dir(arena, dir, config_name);
-    MxBytes bytes;
-    double rank = 0, alpha = 0;
-    bool is_rs = false;
-    if (!mx_file_read(arena, where.file, LARGEST, &bytes, err)) return false;
-    const MxJson *config =
-        mx_json_parse(arena, (const char *)bytes.data, bytes.size, where.file, err);
-    if (!config || !check_config(config, where, err)) return false;
-    if (!mx_json_number(mx_json_get(config, "r"), &rank) || rank < 1 ||
-        !mx_json_number(mx_json_get(config, "lora_alpha"), &alpha))
-        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "no r of at least 1, or no lora_alpha");
-    mx_json_bool(mx_json_get(config, "use_rslora"), &is_rs);
-    double found = alpha / (is_rs ? sqrt(rank) : rank);
-    if (fabs(found - scale) <= 1e-6 * fabs(scale)) return true;
-    return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                   "its adapters count %.9g (lora_alpha %.9g, r %.9g%s), those of this run "
-                   "lora_alpha / lora_rank = %.9g",
-                   found, alpha, rank, is_rs ? ", use_rslora" : "", scale);
-}
-
-/* ---- loading */
 
 bool mx_peft_is_dir(const char *dir) {
     MxArena arena = {.name = "peft"};
@@ -231,7 +176,7 @@ static bool load(MxArena *arena, const char *dir, const MxHeadForm *heads, MxTre
 bool mx_peft_load(const char *dir, const MxHeadForm *heads, double scale, MxTree *state,
                   MxError *err) {
     MxArena arena = {.name = "peft"};
-    bool ok = read_config(&arena, dir, scale, err) && load(&arena, dir, heads, state, err);
+    bool ok = peft_read_config(&arena, dir, scale, err) && load(&arena, dir, heads, state, err);
     mx_arena_release(&arena);
     return ok;
 }

@@ -509,6 +509,51 @@ START_TEST(adapters_of_peft_start_a_run) {
     check_log(&arena, dir,
               "adapter_config.json: its adapters count 3.53553391 (lora_alpha 5, r 2, "
               "use_rslora), those of this run lora_alpha / lora_rank = 2.5");
+    check_log(&arena, dir, "hint: lora.lora_rank=2 lora.lora_alpha=7.07106781");
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* What peft would change below the adapters, and what it computes otherwise. */
+static const struct {
+    const char *member, *instead, *says;
+} foreign[] = {
+    {"\"init_lora_weights\": true", "\"init_lora_weights\": \"pissa_niter_4\"",
+     "adapter_config.json: init_lora_weights is \"pissa_niter_4\", which changes the weights"},
+    {"\"use_dora\": false", "\"use_dora\": true", "use_dora is not available here"},
+    {"\"alora_invocation_tokens\": null", "\"alora_invocation_tokens\": [1]",
+     "alora_invocation_tokens is not available here"},
+};
+
+START_TEST(adapters_that_peft_computes_otherwise) {
+    MxArena arena = {.name = "foreign"};
+    MxError ignored = {0};
+    MxBytes bytes;
+    const char *dir = process_dir(&arena, "lora_foreign");
+    const char *golden = "tests/golden/train/peft_qv_rslora";
+    const char *peft = mx_path_join(&arena, dir, "peft");
+    ck_assert(mx_dir_make(peft, &ignored));
+    const char *from = mx_path_join(&arena, golden, "adapter_config.json");
+    ck_assert(mx_file_read(&arena, from, 1 << 20, &bytes, &ignored));
+    const char *text = mx_arena_strndup(&arena, (const char *)bytes.data, bytes.size);
+    const char *at = strstr(text, foreign[_i].member);
+    ck_assert_ptr_nonnull(at);
+    text = mx_arena_printf(&arena, "%.*s%s%s", (int)(at - text), text, foreign[_i].instead,
+                           at + strlen(foreign[_i].member));
+    const char *to = mx_path_join(&arena, peft, "adapter_config.json");
+    ck_assert(mx_file_write(to, text, strlen(text), &ignored));
+    from = mx_path_join(&arena, golden, "adapter_model.safetensors");
+    to = mx_path_join(&arena, peft, "adapter_model.safetensors");
+    ck_assert(mx_file_read(&arena, from, 1 << 20, &bytes, &ignored));
+    ck_assert(mx_file_write(to, bytes.data, bytes.size, &ignored));
+    const char *words = mx_arena_printf(
+        &arena,
+        "steps=1 vocab_size=128 head_dim=8 base_num_query_heads=4 lora.enable_lora=true "
+        "lora.lora_module_path=.*self_attention/(query|value) lora.lora_rank=2 "
+        "lora.lora_alpha=7.0710678 lora.lora_restore_path=%s",
+        peft);
+    ck_assert_int_eq(run_tiny(&arena, dir, "a", words), MX_EXIT_BAD_INPUT);
+    check_log(&arena, dir, foreign[_i].says);
     mx_arena_release(&arena);
 }
 END_TEST
@@ -534,6 +579,7 @@ Suite *lora_runs_suite(void) {
     tcase_add_test(tcase, checkpoints_know_their_base);
     tcase_add_test(tcase, adapters_start_another_run);
     tcase_add_test(tcase, adapters_of_peft_start_a_run);
+    tcase_add_loop_test(tcase, adapters_that_peft_computes_otherwise, 0, MX_COUNT(foreign));
     tcase_add_loop_test(tcase, adapters_that_do_not_fit_are_told, 0, MX_COUNT(misfits));
     suite_add_tcase(suite, tcase);
     return suite;
