@@ -19,8 +19,7 @@ static bool find_tokenizer(MxArena *arena, const CommandLine *line, const char *
     if (!mx_ckpt_peek(arena, dir, &ref, err) || !mx_ckpt_tokenizer(arena, &ref, &noted, err))
         return false;
     /* A model of Hugging Face's may come without one. */
-    bool is_beside = ref.is_hf || (ref.dir && noted.type && !strcmp(noted.path, ref.dir));
-    bool has_file = noted.type && (!is_beside || mx_tokenizer_guess(noted.path));
+    bool has_file = noted.type && (!mx_dir_exists(noted.path) || mx_tokenizer_guess(noted.path));
     if (!has_file) return true;
     *place = noted.path;
     return mx_tokenizer_open(arena, noted.type, noted.path, out, err);

@@ -15,10 +15,16 @@ says() {
 }
 
 # A folder without a tokenizer; that its ids are those of transformers is tested in tests/generate.
+printf '[3,5,40]\n' >"$work/few"
 printf '%s\n' '{"prompt":[3,65,140,61,140,49,88]}' '[1,2,3]' >"$work/ids"
 "$tool" $hf/llama --prompts "$work/ids" --max-tokens 5 --temperature 0 --json >"$work/out" || failed=$((failed + 1))
 is 'keys of a line' "$(sed -n 's/^{"ids":\[[0-9,]*\],"text":null,"logprobs":\[[-0-9.,e]*\]}$/ok/p' "$work/out" | tr -d '\n')" okok
 is 'as many ids as were asked for' "$(sed -n '1s/.*"ids":\([^]]*\]\).*/\1/p' "$work/out" | tr -cd , | wc -c | tr -d ' ')" 4
+# Trained on ids, from a folder without a tokenizer: there is none to ask for.
+"$convert" $hf/llama_linear "$work/plain" >"$work/log" 2>&1 || cat "$work/log"
+"$train" --config "$work/plain/model.yml" run_name=on_ids base_output_directory="$work" load_parameters_path=$hf/llama_linear dataset_type=synthetic steps=1 \
+    max_target_length=16 per_device_batch_size=1 eval_interval=-1 log_config=false >"$work/log" 2>&1 || cat "$work/log"
+is 'a run that knows ids alone' "$("$tool" "$work/on_ids" --prompts "$work/few" --max-tokens 2 --json 2>&1 | sed 's/.*"text":null.*/ok/')" ok
 
 i=0
 : >"$work/text"
