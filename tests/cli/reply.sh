@@ -25,6 +25,9 @@ is 'as many ids as were asked for' "$(sed -n '1s/.*"ids":\([^]]*\]\).*/\1/p' "$w
 "$train" --config "$work/plain/model.yml" run_name=on_ids base_output_directory="$work" load_parameters_path=$hf/llama_linear dataset_type=synthetic steps=1 \
     max_target_length=16 per_device_batch_size=1 eval_interval=-1 log_config=false >"$work/log" 2>&1 || cat "$work/log"
 is 'a run that knows ids alone' "$("$tool" "$work/on_ids" --prompts "$work/few" --max-tokens 2 --json 2>&1 | sed 's/.*"text":null.*/ok/')" ok
+says 65 "mxdecode: error: \"tests/golden/train/peft_qv_rslora\" holds adapters of peft, wanted the model that they belong to
+hint: name its config: mxdecode FILE.yml load_parameters_path=MODEL lora.enable_lora=true lora.lora_restore_path=tests/golden/train/peft_qv_rslora …" \
+    tests/golden/train/peft_qv_rslora --prompts "$work/few"
 
 i=0
 : >"$work/text"
