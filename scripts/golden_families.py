@@ -105,6 +105,9 @@ CASES = {
                             "use_qk_norm=true qk_norm_with_scale=false init_weights_seed=38"),
     "moba": ("default", "decoder_block=llama2 base_num_decoder_layers=2 base_num_query_heads=4 base_num_kv_heads=2 moba=true "
              "moba_chunk_size=4 moba_topk=3 init_weights_seed=39"),
+    "moba_windows": ("gemma3-4b", "decoder_block=gemma3 base_num_decoder_layers=1 scan_layers=false sliding_window_size=6 "
+                     "base_num_query_heads=4 base_num_kv_heads=2 use_post_attn_norm=true use_post_ffw_norm=true "
+                     "moba=true moba_chunk_size=4 moba_topk=3 init_weights_seed=40"),
 }
 # What ours says beside MaxText's keys, where that follows the model's name.
 OURS = {"gemma4_small": " inhomogeneous_layer_cycle_interval=5"}
