@@ -88,25 +88,38 @@ static bool model_of_config(MxArena *arena, const MxConfig *c, MxHfModel *out, M
     return true;
 }
 
-/* The config.json that tells the model to export: the one that is named, or SRC's own, which a
- * conversion left there; NULL = a config of ours does. */
-static const char *find_json(const Work *work, MxArena *arena) {
+static bool is_json(const char *file) {
+    return file && mx_text_has_suffix(file, ".json");
+}
+
+/* The config.json that tells the model to export: the one that is named; SRC's own, which a
+ * conversion left there; of a run that sees images, whose keys do not tell all of its encoder, that
+ * of the folder it began with. NULL = a config of ours does. */
+static const char *find_json(const Work *work, const MxConfig *config, MxArena *arena) {
     const char *named = work->line->config,
                *dir = work->from.is_hf ? work->from.path : work->from.dir;
-    if (named) return mx_text_has_suffix(named, ".json") ? named : NULL;
+    if (named) return is_json(named) ? named : NULL;
     const char *path = dir ? mx_hf_config_path(arena, dir) : NULL;
-    return path && mx_file_exists(path) ? path : NULL;
+    if (path && mx_file_exists(path)) return path;
+    const char *base = config && config->use_multimodal ? config->load_parameters_path : NULL;
+    return base && mx_hf_is_dir(base) ? mx_hf_config_path(arena, base) : NULL;
 }
 
 bool mxconvert_model(Work *work, MxArena *arena, MxError *err) {
     const MxConfig *config;
     const CommandLine *line = work->line;
-    const char *json = find_json(work, arena);
     MxHfExport *hf = &work->hf;
     *hf = (MxHfExport){.shard_bytes = line->shard_bytes, .verifies = line->how.verifies};
     MxHfModel theirs = {.dtype = MX_F32};
+    if (!load_config(work, is_json(line->config) ? NULL : line->config, arena, &config, err))
+        return false;
+    const char *json = find_json(work, config, arena);
+    if (!json && config && config->use_multimodal)
+        return mx_fail(
+            err, MX_EXIT_BAD_INPUT, (MxWhere){.file = work->from.ref},
+            "it sees images, and our keys do not tell all of its encoder; --config names "
+            "the config.json of the folder that it began with");
     if ((json && !mx_hf_read_config(arena, json, &theirs, err)) ||
-        !load_config(work, json ? NULL : line->config, arena, &config, err) ||
         (config && !model_of_config(arena, config, &hf->model, err)))
         return false;
     hf->dtype = line->how.casts ? line->how.param_dtype : theirs.dtype;

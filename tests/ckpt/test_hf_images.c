@@ -31,13 +31,17 @@ START_TEST(adapters_over_encoders_go_back) {
     const char *from = goldens_need(&arena, mx_arena_printf(&arena, "images/%s", eyes[2 * _i]));
     static const char run[] =
         "mxtrain model=%s dataset_type=synthetic steps=1 learning_rate=1e-12 max_target_length=64 "
-        "eval_interval=-1 log_config=false base_output_directory={} lora.enable_lora=true "
-        "lora.lora_rank=2 lora.lora_alpha=4 %s";
-    ck_tool(0, run, from, "run_name=sees use_multimodal=true");
+        "eval_interval=-1 log_config=false base_output_directory={} lora.lora_rank=2 "
+        "lora.lora_alpha=4 lora.enable_lora=%s";
+    ck_tool(0, run, from, "false run_name=whole use_multimodal=true");
+    ck_tool(0, "mxconvert {}/whole {}/all --to-hf");
+    ck_tool(0, "mxcompare {}/all %s --atol 1e-6", from);
+    ck_says("EQUAL");
+    ck_tool(0, run, from, "true run_name=sees use_multimodal=true");
     ck_tool(0, "mxconvert {}/sees {}/hf --merge-lora --to-hf");
     ck_tool(0, "mxcompare {}/hf %s --atol 1e-6", from);
     ck_says("EQUAL");
-    ck_tool(0, run, from, "run_name=reads");
+    ck_tool(0, run, from, "true run_name=reads");
     ck_tool(0, "mxconvert {}/reads {}/text --merge-lora --to-hf");
     ck_assert(!strstr(output, "vision"));
     ck_tool(0, "mxconvert %s {}/ours", from);
