@@ -94,8 +94,10 @@ uint64_t mx_tokenizer_hash(const MxTokenizer *tokenizer);
 typedef struct MxEncoding {
     const char *text; /* [n] UTF-8 */
     size_t n;
-    bool special;  /* add the special tokens around a text (bos, eos, [CLS] …) */
-    MxWhere where; /* source of the text, for messages */
+    bool special;     /* add the special tokens around a text (bos, eos, [CLS] …) */
+    MxWhere where;    /* source of the text, for messages */
+    bool is_rendered; /* by a chat template: special tokens in it are meant, also where the files of
+                         the tokenizer do not say that texts have them */
 } MxEncoding;
 
 /* mx_tokenizer_encode — the ids of a text. Special tokens in it are recognized if the tokenizer's

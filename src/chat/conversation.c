@@ -328,8 +328,7 @@ static size_t *token_ends(MxArena *arena, const MxTokenizer *tokenizer, MxTokens
     return end;
 }
 
-/* The place in the text of tokens that belongs to a place in the text itself: they differ where
- * the tokenizer normalizes. */
+/* The place in the text of tokens of a place in the text itself: normalizers move it. */
 static bool place_of(MxArena *arena, const MxTokenizer *tokenizer, MxEncoding what, size_t *out,
                      MxError *err) {
     MxTokens tokens;
@@ -385,7 +384,8 @@ bool mx_chat_tell(MxArena *arena, const MxChat *chat, const MxJson *request, MxW
 bool mx_chat_tokens(MxArena *arena, const MxTokenizer *tokenizer, MxWhere where,
                     MxConversation *out, MxError *err) {
     MxArena scratch = {.name = "conversation"};
-    MxEncoding what = {out->rendered.text, out->rendered.n, false, where};
+    MxEncoding what = {
+        .text = out->rendered.text, .n = out->rendered.n, .where = where, .is_rendered = true};
     if (!mx_tokenizer_encode(arena, tokenizer, what, &out->tokens, err)) return false;
     out->mask = mx_new_n(arena, uint8_t, out->tokens.n + 1);
     bool ok = mark_said(&scratch, tokenizer, what, out, err);

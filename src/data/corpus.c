@@ -54,11 +54,13 @@ static void read_document(void *jobs, int i) {
     const char *text = (const char *)bytes;
     size_t valid = mx_utf8_valid_bytes(text, n);
     job->file = stream_file(&job->stream);
-    job->ok = valid == n ? mx_tokenizer_encode(&job->arena, job->tokenizer,
-                                               (MxEncoding){text, n, false, {.file = job->path}},
-                                               &job->tokens, &job->err)
-                         : mx_fail(&job->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = job->path},
-                                   "is not UTF-8: byte 0x%02x at offset %zu", bytes[valid], valid);
+    job->ok =
+        valid == n
+            ? mx_tokenizer_encode(&job->arena, job->tokenizer,
+                                  (MxEncoding){.text = text, .n = n, .where = {.file = job->path}},
+                                  &job->tokens, &job->err)
+            : mx_fail(&job->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = job->path},
+                      "is not UTF-8: byte 0x%02x at offset %zu", bytes[valid], valid);
 }
 
 /* ---- documents that were read before */

@@ -10,7 +10,7 @@ enum { CHANNELS = 3 };
 static bool find_token(MxArena *arena, Seer *seer, MxWhere where, MxError *err) {
     const char *text = seer->encoder->token;
     MxTokens ids;
-    MxEncoding what = {text, strlen(text), false, where};
+    MxEncoding what = {.text = text, .n = strlen(text), .where = where};
     if (!mx_tokenizer_encode(arena, seer->tokenizer, what, &ids, err)) return false;
     if (ids.n != 1)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,

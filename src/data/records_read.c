@@ -57,7 +57,7 @@ static bool encode_pieces(MxArena *arena, const Records *records, const Field *t
         MxRendered told = {.text = (char *)(uintptr_t)text->text, .n = text->bytes};
         if (records->seer) pictures_tell(arena, records->seer, &draft->pictures, n_missing, &told);
         n_missing = 0;
-        MxEncoding what = {told.text, told.n, false, where};
+        MxEncoding what = {.text = told.text, .n = told.n, .where = where};
         if (!encode(arena, config->tokenizer, what, i == PROMPT ? of_prompt : of_answer,
                     &draft->piece[i], err))
             return false;

@@ -115,7 +115,7 @@ static bool encode_text(const Talk *talk, const MxJson *request, MxTokens *out, 
     MxRendered text;
     if (!mx_chat_render(talk->arena, records->chat, request, talk->where, &text, err)) return false;
     tell_pictures(talk, &text);
-    MxEncoding what = {text.text, text.n, false, talk->where};
+    MxEncoding what = {.text = text.text, .n = text.n, .where = talk->where, .is_rendered = true};
     return mx_tokenizer_encode(talk->arena, records->dataset->config.tokenizer, what, out, err);
 }
 

@@ -12,7 +12,8 @@ typedef struct Taker {
 } Taker;
 
 static bool give(const Taker *taker, const char *text, size_t n, MxWhere where, MxError *err) {
-    return !text || !n || taker->take(taker->data, (MxEncoding){text, n, false, where}, err);
+    return !text || !n ||
+           taker->take(taker->data, (MxEncoding){.text = text, .n = n, .where = where}, err);
 }
 
 /* What is said, with whatever roles and kinds of contents: {"role": …, "content": TEXT}, {"from":

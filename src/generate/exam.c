@@ -37,8 +37,9 @@ static bool is_space(char c) {
 
 static bool encode(MxArena *arena, const MxExam *e, const char *text, size_t n, MxWhere where,
                    MxTokens *out, MxError *err) {
-    return mx_tokenizer_encode(arena, e->tokenizer, (MxEncoding){text, n, e->what->special, where},
-                               out, err);
+    return mx_tokenizer_encode(
+        arena, e->tokenizer,
+        (MxEncoding){.text = text, .n = n, .special = e->what->special, .where = where}, out, err);
 }
 
 /* A choice behind its context: spaces at the context's end are the choice's, and what follows the

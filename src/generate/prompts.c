@@ -109,8 +109,10 @@ static bool read_prompt(MxArena *arena, MxWords words, const MxJson *json, MxWhe
                        "found a text, but the model has no tokenizer; wanted a list of ids");
     MxRendered told = {.text = (char *)(uintptr_t)text, .n = mx_json_string_bytes(prompt)};
     mx_seer_tell(arena, words.seer, out->pictures, true, &told);
-    return mx_tokenizer_encode(arena, words.tokenizer, (MxEncoding){told.text, told.n, true, where},
-                               &out->tokens, err);
+    return mx_tokenizer_encode(
+        arena, words.tokenizer,
+        (MxEncoding){.text = told.text, .n = told.n, .special = true, .where = where}, &out->tokens,
+        err);
 }
 
 bool mx_prompt_read(MxArena *arena, MxWords words, const MxJson *json, MxWhere where, MxPrompt *out,

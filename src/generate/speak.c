@@ -269,13 +269,15 @@ static bool answer_line(Speaker *s, MxJson *request, const MxText *line, MxWhere
     MxArena scratch = {.name = "answer"};
     MxPrompt prompt;
     MxReply made;
-    const MxEncoding said = {line->data, line->len, true, where};
+    const MxEncoding said = {.text = line->data, .n = line->len, .special = true, .where = where};
     bool ok = encode_line(&scratch, s, request, said, &prompt, err) &&
               mx_prompt_look(&scratch, s->words, &prompt, err) &&
               mx_generate(&scratch, s->state, &s->how, &prompt, 1, &made, err);
     if (ok && s->what->talks)
-        add_message(s->what, request, "assistant",
-                    (MxEncoding){made.text, made.text_bytes, true, where}, 0);
+        add_message(
+            s->what, request, "assistant",
+            (MxEncoding){.text = made.text, .n = made.text_bytes, .special = true, .where = where},
+            0);
     if (ok) printf("\n"), fflush(stdout);
     mx_arena_release(&scratch);
     return ok;
@@ -333,7 +335,10 @@ static bool check_reply(MxArena *arena, const MxConfig *c, const MxReply *reply,
 static bool ask(MxArena *arena, Speaker *s, MxError *err) {
     const MxConfig *c = s->source.config;
     const char *text = c->prompt ? c->prompt : "";
-    const MxEncoding line = {text, strlen(text), c->add_bos, {.file = mx_key_name(MX_KEY_prompt)}};
+    const MxEncoding line = {.text = text,
+                             .n = strlen(text),
+                             .special = c->add_bos,
+                             .where = {.file = mx_key_name(MX_KEY_prompt)}};
     MxPrompt prompt;
     MxReply made;
     if (!encode_line(arena, s, new_conversation(arena, s->what), line, &prompt, err) ||

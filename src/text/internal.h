@@ -251,7 +251,7 @@ struct MxTokenizer {
     uint64_t hash;
     int32_t vocab, bos, eos, pad;
     TextAddedSet raw, normal; /* looked for before and behind normalizers … */
-    TextAddedSet unsought;    /* … or never */
+    TextAddedSet unsought;    /* … or only in rendered texts; the others are empty then */
     const bool *is_special;   /* [vocab] */
     const TextSpan *text;     /* [vocab] data NULL = there is no such token */
     TextSteps normalizers, splitters, decoders;

@@ -90,8 +90,8 @@ static bool encode_stretch(TextWork *work, TextSpan text, bool is_first) {
     return true;
 }
 
-static bool encode(TextWork *work, TextSpan text) {
-    TextAddedScan scan = {.set = &work->tokenizer->raw, .text = text};
+static bool encode(TextWork *work, TextSpan text, const TextAddedSet *sought) {
+    TextAddedScan scan = {.set = sought, .text = text};
     TextStretch stretch;
     while (text_added_next(&scan, &stretch)) {
         TextSpan part = {text.data + stretch.start, stretch.end - stretch.start};
@@ -132,7 +132,9 @@ bool mx_tokenizer_encode(MxArena *arena, const MxTokenizer *tokenizer, MxEncodin
     work->where = what.where;
     work->err = err;
     if (what.special) add_all(&ids, tokenizer->around.before);
-    bool ok = encode(work, (TextSpan){what.text, what.n});
+    bool seeks_all = what.is_rendered && tokenizer->unsought.n;
+    bool ok = encode(work, (TextSpan){what.text, what.n},
+                     seeks_all ? &tokenizer->unsought : &tokenizer->raw);
     if (what.special) add_all(&ids, tokenizer->around.behind);
     give_work_back(work);
     if (ok) {

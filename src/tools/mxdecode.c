@@ -52,7 +52,8 @@ static bool tokenize(MxArena *arena, const CommandLine *line, const MxTokenizer 
     if (!text)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where, "found %s, wanted a text",
                        mx_json_kind(json));
-    MxEncoding what = {text, mx_json_string_bytes(json), line->special, where};
+    MxEncoding what = {
+        .text = text, .n = mx_json_string_bytes(json), .special = line->special, .where = where};
     if (!mx_tokenizer_encode(arena, tokenizer, what, &tokens, err)) return false;
     mx_text_init(&out, arena);
     for (int64_t i = 0; i < tokens.n; i++) mx_text_add(&out, "%s%d", i ? "," : "", tokens.ids[i]);

@@ -31,7 +31,7 @@ static void check_text(MxArena *arena, const MxTokenizer *tokenizer, const char 
     for (int special = 0; special < 2; special++) {
         MxError err = {0};
         MxTokens tokens = {0};
-        MxEncoding what = {text, strlen(text), special, MX_NOWHERE};
+        MxEncoding what = {.text = text, .n = strlen(text), .special = special};
         if (mx_tokenizer_encode(arena, tokenizer, what, &tokens, &err)) {
             for (int64_t i = 0; i < tokens.n; i++)
                 need(tokens.ids[i] >= 0 && tokens.ids[i] < mx_tokenizer_vocab(tokenizer));

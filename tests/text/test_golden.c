@@ -26,7 +26,7 @@ MxTokenizer *text_opened(const char *type, const char *path) {
 
 static MxTokens encoded(const MxTokenizer *tokenizer, const char *text, size_t n, bool special) {
     MxTokens tokens = {0};
-    MxEncoding what = {text, n, special, MX_NOWHERE};
+    MxEncoding what = {.text = text, .n = n, .special = special};
     bool ok = mx_tokenizer_encode(&arena, tokenizer, what, &tokens, &err);
     ck_assert_msg(ok, "%s", ok ? "" : err.text.data);
     return tokens;

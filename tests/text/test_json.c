@@ -110,7 +110,7 @@ START_TEST(not_utf8) {
     const char *path = text_file("utf8.json", json, strlen(json));
     MxTokenizer *tokenizer = text_opened("huggingface", path);
     MxTokens tokens;
-    MxEncoding what = {"ab\xff", 3, false, {.file = "FILE", .line = 3}};
+    MxEncoding what = {.text = "ab\xff", .n = 3, .where = {.file = "FILE", .line = 3}};
     remove(path);
     ck_assert(!mx_tokenizer_encode(&arena, tokenizer, what, &tokens, &err));
     ck_assert_str_eq(err.text.data, "FILE:3: is not UTF-8: byte 0xff at offset 2");
@@ -160,7 +160,7 @@ static MxText some_ranks(void) {
     return file;
 }
 
-/* Special tokens in text are text. */
+/* Special tokens in text are text, unless a template wrote it. */
 START_TEST(ranks) {
     MxText file = some_ranks();
     const char *path = text_file("good.tiktoken", file.data, file.len);
@@ -175,6 +175,13 @@ START_TEST(ranks) {
     ck_assert_str_eq(mx_tokenizer_decode(&arena, tokenizer, ids, 4, false, NULL),
                      "<|begin_of_text|>abc<|start_header_id|><|eot_id|>");
     ck_assert_str_eq(mx_tokenizer_decode(&arena, tokenizer, ids, 4, true, NULL), "abc");
+    MxEncoding rendered = {.text = "<|begin_of_text|>abc<|start_header_id|><|eot_id|>",
+                           .is_rendered = true};
+    MxTokens tokens;
+    rendered.n = strlen(rendered.text);
+    ck_assert(mx_tokenizer_encode(&arena, tokenizer, rendered, &tokens, &err));
+    ck_assert_int_eq(tokens.n, 4);
+    ck_assert_mem_eq(tokens.ids, ids, sizeof ids);
 }
 END_TEST
 

@@ -18,7 +18,7 @@ static MxBpe *trained_on_golden(void) {
         end = strchr(line, '\n');
         MxJson *json = mx_json_parse(&arena, line, (size_t)(end - line), path, &err);
         const MxJson *text = mx_json_get(json, "text");
-        MxEncoding what = {mx_json_string(text), mx_json_string_bytes(text), false, MX_NOWHERE};
+        MxEncoding what = {.text = mx_json_string(text), .n = mx_json_string_bytes(text)};
         ck_assert(mx_bpe_add(trainer, what, &err));
     }
     return trainer;
@@ -119,7 +119,7 @@ START_TEST(ends_when_nothing_repeats) {
     MxBpeMade made;
     const char *dir = folder("little");
     MxBpe *trainer = mx_bpe_new(&arena);
-    ck_assert(mx_bpe_add(trainer, (MxEncoding){"aaaaa b", 7, false, MX_NOWHERE}, &err));
+    ck_assert(mx_bpe_add(trainer, (MxEncoding){.text = "aaaaa b", .n = 7}, &err));
     ck_assert(mx_bpe_write(trainer, 1000, dir, &made, &err));
     ck_assert_int_eq(made.vocab, MX_BPE_LEAST + 1); /* "aa" occurs four times, then twice */
     MxTokenizer *tokenizer = text_opened("huggingface", dir);
@@ -131,7 +131,8 @@ END_TEST
 
 START_TEST(no_text) {
     MxBpe *trainer = mx_bpe_new(&arena);
-    ck_assert(!mx_bpe_add(trainer, (MxEncoding){"\xff", 1, false, {.file = "a.txt"}}, &err));
+    ck_assert(!mx_bpe_add(trainer, (MxEncoding){.text = "\xff", .n = 1, .where = {.file = "a.txt"}},
+                          &err));
     ck_assert_str_eq(err.text.data, "a.txt: is not UTF-8: byte 0xff at offset 0");
 }
 END_TEST
