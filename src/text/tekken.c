@@ -1,6 +1,7 @@
 /* tekken.c — tekken.json, Mistral's files: ranks of tokens as those of tiktoken, a split pattern,
  * and special tokens. Ids of special tokens come first, tokens behind them. A file may have more
- * tokens than its vocabulary: the last ones are left out. Special tokens in a text are text.
+ * tokens than its vocabulary: the last ones are left out. Special tokens are found only in
+ * what a chat template rendered.
  * Source: mistral-common 1.13, tokens/tokenizers/tekken.py. */
 #include "internal.h"
 
@@ -76,6 +77,7 @@ static bool read_special(TextNode list, size_t i, TextSpan *out) {
         !text_node_span(node, "token_str", true, out) ||
         !text_node_flag(node, "is_control", &is_control))
         return false;
+    if (!out->n) return text_node_fail(text_node_get(node, "token_str"), "it is empty");
     return rank == (int64_t)i || text_node_fail(text_node_get(node, "rank"),
                                                 "found %lld, wanted %zu", (long long)rank, i);
 }

@@ -1,6 +1,7 @@
-/* tokenizer.c — fuzz target for the files of tokenizers: JSON, a model of sentencepiece or ranks of
- * tiktoken, by its first byte. Bytes are a tokenizer or errors; a tokenizer makes ids of its own of
- * any text, and UTF-8 of any ids, at once and token by token. */
+/* tokenizer.c — fuzz target for the files of tokenizers: JSON, a model of sentencepiece, ranks of
+ * tiktoken or, behind a blank, Mistral's JSON, by its first byte. Bytes are a tokenizer or errors;
+ * a tokenizer makes ids of its own of any text, and UTF-8 of any ids, at once and token by token.
+ */
 #include <mx/text.h>
 
 #include <stdio.h>
@@ -31,7 +32,8 @@ static void check_text(MxArena *arena, const MxTokenizer *tokenizer, const char 
     for (int special = 0; special < 2; special++) {
         MxError err = {0};
         MxTokens tokens = {0};
-        MxEncoding what = {.text = text, .n = strlen(text), .special = special};
+        MxEncoding what = {
+            .text = text, .n = strlen(text), .special = special, .is_rendered = special};
         if (mx_tokenizer_encode(arena, tokenizer, what, &tokens, &err)) {
             for (int64_t i = 0; i < tokens.n; i++)
                 need(tokens.ids[i] >= 0 && tokens.ids[i] < mx_tokenizer_vocab(tokenizer));
@@ -70,6 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!size) return 0;
     const char *type = data[0] == '{'     ? "huggingface"
                        : data[0] == PIECE ? "sentencepiece"
+                       : data[0] == ' '   ? "tekken"
                                           : "tiktoken";
     const char *path = mx_arena_printf(&arena, "/tmp/mx_fuzz_%d.tokenizer", (int)getpid());
     FILE *file = fopen(path, "wb");

@@ -270,6 +270,8 @@ static const struct {
      ": special_tokens[0].rank: found 1, wanted 0"},
     {TEKKEN("264", "6", "v11"),
      ", \"special_tokens\": [{\"rank\": 0, \"token_str\": \"<SPECIAL_3>\"}]", "is there twice"},
+    {TEKKEN("264", "6", "v11"), ", \"special_tokens\": [{\"rank\": 0, \"token_str\": \"\"}]",
+     ": special_tokens[0].token_str: it is empty"},
 };
 
 START_TEST(damaged_tekken) {
