@@ -4,6 +4,7 @@
 #include "lora.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 static const char a_suffix[] = "_lora_a", b_suffix[] = "_lora_b";
 
@@ -64,6 +65,34 @@ static bool add_half(MxArena *arena, CkptLora *lora, int leaf, MxError *err) {
     return true;
 }
 
+/* A number in the config that the file came with; 0 = it has none. */
+static int64_t number_in_config(MxArena *arena, const CkptFile *file, MxKey key) {
+    const MxJson *manifest = file->ref.manifest;
+    const char *text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
+    return strtoll(mx_config_said(arena, text, key), NULL, 10);
+}
+
+/* Where only some places of blocks have adapters, the names of a stacked file do not tell which
+ * layers these are: there seem to be fewer to a block. Runs tell it (survey.c). */
+static bool check_places(MxArena *arena, const CkptLora *lora, MxError *err) {
+    const CkptSurvey *s = &lora->file.survey;
+    int64_t n_layers = number_in_config(arena, &lora->file, MX_KEY_base_num_decoder_layers);
+    int64_t scale = number_in_config(arena, &lora->file, MX_KEY_global_parameter_scale);
+    for (int i = 0; n_layers && scale == 1 && i < s->n_groups; i++) {
+        const CkptGroup *g = &s->groups[i];
+        if (!g->how.period || g->how.runs) continue;
+        bool fits = g->n_rest ? g->n_layers == n_layers
+                              : (n_layers - g->how.first) / g->how.period == g->n_blocks;
+        if (!fits)
+            return mx_fail(err, MX_EXIT_BAD_INPUT, in(lora),
+                           "%s: only some of the layers of each block have adapters, and a stacked "
+                           "file does not tell which these are of the %lld; a run with "
+                           "scan_layers=false that begins with them (lora.lora_restore_path) does",
+                           g->key, (long long)n_layers);
+    }
+    return true;
+}
+
 bool ckpt_lora_find(MxArena *arena, const CkptFile *file, CkptLora *out, MxError *err) {
     CkptLora *lora = out;
     int n_left, n_halves = 0, failures = err->count;
@@ -72,6 +101,7 @@ bool ckpt_lora_find(MxArena *arena, const CkptFile *file, CkptLora *out, MxError
     if (!ckpt_check_floats(&lora->file.survey, err) ||
         !ckpt_leaves(arena, &lora->file.survey, true, &lora->leaves, &lora->pieces, &n_left, err))
         return false;
+    if (!check_places(arena, lora, err)) return false;
     lora->adapters = mx_new_n(arena, CkptAdapter, lora->leaves.n + 1);
     for (int i = 0; i < lora->leaves.n; i++) {
         const CkptRow *row = entry_of(lora, i)->row;

@@ -63,6 +63,20 @@ START_TEST(adapters_inside_of_blocks) {
 }
 END_TEST
 
+/* Adapters of some layers of each block would go to others, whose numbers they seem to have. */
+START_TEST(places_that_are_not_told) {
+    static const char *const modules_of[] = {"decoder/.*layers_0/.*query", "decoder/.*query"};
+    static const char lora[] = "load_parameters_path=%s/b lora.enable_lora=true lora.lora_rank=2 "
+                               "lora.lora_alpha=4 lora.lora_module_path=%s";
+    put_model("gpt_oss_tiny");
+    ck_tool(0, run, 4, 1, "b", "true", "");
+    ck_tool(0, run, 4, 1, "l", "true", mx_arena_printf(&arena, lora, folder, modules_of[_i]));
+    ck_tool(_i ? 0 : 65, "mxconvert {}/l {}/m --merge-lora");
+    if (!_i) ck_says("only some of the layers of each block have adapters");
+    ck_tool(_i ? 0 : 65, "mxconvert {}/l {}/p --to-peft");
+}
+END_TEST
+
 START_TEST(layers_before_blocks) {
     static const char words[] = "compress_ratios=[0,0,128,4,128,4]";
     put_model("deepseek_v4_tiny");
@@ -104,6 +118,7 @@ Suite *runs_suite(void) {
     TCase *tcase = add_case(suite, "blocks");
     tcase_add_loop_test(tcase, layers_inside_of_blocks, 0, MX_COUNT(stackings));
     tcase_add_loop_test(tcase, adapters_inside_of_blocks, 0, MX_COUNT(modules));
+    tcase_add_loop_test(tcase, places_that_are_not_told, 0, 2);
     tcase_add_test(tcase, layers_before_blocks);
     return suite;
 }
