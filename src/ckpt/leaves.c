@@ -77,6 +77,10 @@ static bool add_rest(Splitter *x, int entry) {
     CkptPiece piece = {.entry = entry, .scan_dim = -1};
     MxShape shape = e->array->shape;
     if (!ckpt_is_run_in_rest(e)) return add_layer(x, piece, shape, first);
+    if (ckpt_n_layers(e, x->survey->scan_axis) < 1) { /* random numbers of no layer */
+        x->n_left++;
+        return true;
+    }
     piece.scan_dim = ckpt_layers_dim(e, x->survey->scan_axis);
     shape = without_dim(shape, piece.scan_dim);
     bool ok = true;

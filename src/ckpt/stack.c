@@ -136,6 +136,7 @@ static const char *noted_place(const char *place, const MxRuns *runs) {
 /* One word of a note behind its "=": "layers/", "scanned_blocks/layers_*2+3" or
  * "scanned_blocks/local_layers*6". */
 static bool read_stacking(const char *word, MxStacking *out) {
+    enum { MOST_FIRST = 10000 };
     const char *rest = NULL;
     int n;
     const MxFamily *const *families = mx_families(&n);
@@ -151,7 +152,9 @@ static bool read_stacking(const char *word, MxStacking *out) {
         if (!len || strncmp(rest, place, len) || rest[len] != '*') continue;
         char *behind;
         long period = strtol(rest + len + 1, &behind, 10);
-        if (*behind == '+') out->first = (int)strtol(behind + 1, NULL, 10);
+        long first = *behind == '+' ? strtol(behind + 1, NULL, 10) : 0;
+        if (first < 0 || first > MOST_FIRST) return false;
+        out->first = (int)first;
         out->place = families[k]->place;
         out->period = (int)period;
         out->runs = runs;

@@ -210,6 +210,11 @@ static int vote(CkptSurvey *s, int axis, MxArena *scratch) {
     return n_others;
 }
 
+static bool no_layers(MxArena *arena, const CkptSurvey *s, const CkptEntry *e, MxError *err) {
+    return mx_fail(err, MX_EXIT_BAD_INPUT, in(s), "\"%s\" has shape %s, and no dim of layers in it",
+                   e->array->path, mx_shape_text(arena, e->array->shape));
+}
+
 static bool choose_axis(MxArena *arena, CkptSurvey *s, int preferred, MxError *err) {
     const int axes[] = {preferred, 1, 0, 2, 3, 4, 5};
     int best = -1, best_others = 0;
@@ -229,9 +234,7 @@ static bool choose_axis(MxArena *arena, CkptSurvey *s, int preferred, MxError *e
         if (!tells(e) || !ckpt_is_stack(e)) continue;
         int n_blocks = s->groups[e->group].n_blocks;
         if (n_blocks < 1)
-            mx_fail(err, MX_EXIT_BAD_INPUT, in(s),
-                    "\"%s\" has shape %s, and no dim of layers in it", e->array->path,
-                    mx_shape_text(arena, e->array->shape));
+            no_layers(arena, s, e, err);
         else if (ckpt_n_layers(e, best) != n_blocks)
             mx_fail(err, MX_EXIT_BAD_INPUT, in(s),
                     "\"%s\" has shape %s; most of %s have %d layers at dim %d", e->array->path,
@@ -273,13 +276,15 @@ static int n_in_runs(const MxRuns *runs) {
     return n;
 }
 
-static bool note_runs_in_rest(CkptSurvey *s, int group, MxError *err) {
+static bool note_runs_in_rest(MxArena *arena, CkptSurvey *s, int group, MxError *err) {
     bool ok = true;
     for (int i = 0; i < s->n; i++) {
         const CkptEntry *e = &s->entries[i];
-        if (e->group == group && tells(e) && ckpt_is_run_in_rest(e))
-            ok = note_places(s, e, ckpt_n_layers(e, s->scan_axis), &s->groups[group].rests, err) &&
-                 ok;
+        if (e->group != group || !tells(e) || !ckpt_is_run_in_rest(e)) continue;
+        int64_t n = ckpt_n_layers(e, s->scan_axis);
+        ok = (n < 1 ? no_layers(arena, s, e, err)
+                    : note_places(s, e, n, &s->groups[group].rests, err)) &&
+             ok;
     }
     return ok;
 }
@@ -291,7 +296,7 @@ static bool finish_group(MxArena *arena, CkptSurvey *s, int i, MxError *err) {
                        g->key);
     if (g->is_unscanned) return check_layers(arena, s, i, err);
     if (!g->is_scanned) return true; /* random numbers only */
-    if (!note_runs_in_rest(s, i, err)) return false;
+    if (!note_runs_in_rest(arena, s, i, err)) return false;
     /* Runs tell how long a block is, also where only some of its layers have adapters. */
     int cycle = count_places(g->places), n_rest = count_places(g->rests);
     if (g->how.runs && (cycle == n_in_runs(g->how.runs) || is_adapters(s, i)))

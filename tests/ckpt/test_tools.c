@@ -454,6 +454,16 @@ START_TEST(stacks_of_pipelines_stay_whole) {
 }
 END_TEST
 
+/* Of a run of places there is an array of all its layers. */
+START_TEST(runs_without_layers_are_refused) {
+    const float ones[3] = {1, 1, 1};
+    make_pair_file("a.h5", ones, "model/decoder/layers_remainder/local_layers/mlp/wi_0/scale",
+                   (MxShape){0}, MX_F32);
+    ck_tool(65, "mxconvert {}/a.h5 {}/b.h5 --scan-layers false");
+    ck_says("no dim of layers in it");
+}
+END_TEST
+
 START_TEST(a_benchmark_leaves_nothing) {
     make_reference_file("a.h5");
     ck_tool(0, "mxconvert {}/a.h5 {}/%s --benchmark", _i ? "b.h5" : "b");
@@ -525,6 +535,7 @@ Suite *tools_suite(void) {
     tcase_add_test(tcase, all_that_does_not_fit_is_told);
     tcase_add_test(tcase, layers_that_take_turns_are_stacked_as_told);
     tcase_add_test(tcase, stacks_of_pipelines_stay_whole);
+    tcase_add_test(tcase, runs_without_layers_are_refused);
     tcase_add_loop_test(tcase, a_benchmark_leaves_nothing, 0, 2);
     tcase_add_loop_test(tcase, command_lines_are_understood_or_refused, 0, MX_COUNT(lines));
     return suite;
