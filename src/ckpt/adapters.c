@@ -67,9 +67,7 @@ static bool add_half(MxArena *arena, CkptLora *lora, int leaf, MxError *err) {
 
 /* A number in the config that the file came with; 0 = it has none. */
 static int64_t number_in_config(MxArena *arena, const CkptFile *file, MxKey key) {
-    const MxJson *manifest = file->ref.manifest;
-    const char *text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
-    return strtoll(mx_config_said(arena, text, key), NULL, 10);
+    return strtoll(ckpt_config_said(arena, file->ref.manifest, key), NULL, 10);
 }
 
 /* Where only some places of blocks have adapters, the names of a stacked file do not tell which

@@ -106,8 +106,7 @@ static void choose_form(Maker *p) {
 
 /* The decoder block that a manifest's config names, or NULL. */
 static const char *block_in_manifest(MxArena *arena, const MxJson *manifest) {
-    const char *text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
-    const char *block = mx_config_said(arena, text, MX_KEY_decoder_block);
+    const char *block = ckpt_config_said(arena, manifest, MX_KEY_decoder_block);
     return *block ? block : NULL;
 }
 

@@ -206,6 +206,8 @@ bool ckpt_note_tokenizer(MxArena *arena, MxH5 *file, const MxCkptTokenizer *toke
                          MxError *err);
 /* ckpt_list — the arrays of a source, its form not looked at. */
 bool ckpt_list(MxArena *arena, const MxCkptRef *ref, CkptFile *out, MxError *err);
+/* ckpt_config_said — as mx_config_said, of the config in a manifest; "" also without a manifest. */
+const char *ckpt_config_said(MxArena *arena, const MxJson *manifest, MxKey key);
 /* ckpt_read_piece — part of a leaf; box in the leaf's own dims. */
 bool ckpt_read_piece(const CkptFile *file, const CkptPiece *piece, MxBox box, MxDtype dtype,
                      void *out, MxError *err);

@@ -194,6 +194,11 @@ bool ckpt_set_note(MxH5 *file, const char *note, MxError *err) {
     return !*note || mx_h5_set_attr(file, "", note_name, note, err);
 }
 
+const char *ckpt_config_said(MxArena *arena, const MxJson *manifest, MxKey key) {
+    const char *text = manifest ? mx_json_string(mx_json_get(manifest, "config")) : NULL;
+    return mx_config_said(arena, text, key);
+}
+
 static bool read_values(const CkptFile *file, const CkptPiece *piece, MxBox box, MxDtype dtype,
                         void *out, MxError *err) {
     const MxH5Array *array = file->survey.entries[piece->entry].array;

@@ -56,22 +56,14 @@ static void move_closer(const MxCkptRef *ref, MxArena *arena, MxCkptTokenizer *o
         out->path = mx_arena_strdup(arena, dir);
 }
 
-/* Adapters of peft are a folder without a config.json, and know no tokenizer. */
-static bool is_model(const MxCkptRef *ref) {
-    MxArena scratch = {.name = "config"};
-    bool is = mx_file_exists(mx_hf_config_path(&scratch, ref->path));
-    mx_arena_release(&scratch);
-    return is;
-}
-
 bool ckpt_tokenizer(MxArena *arena, const CkptFile *file, MxCkptTokenizer *out, MxError *err) {
     const MxCkptRef *ref = &file->ref;
     const MxJson *json = ref->manifest ? mx_json_get(ref->manifest, member) : NULL;
     *out = (MxCkptTokenizer){.path = ""};
     if (json)
         *out = of_json(arena, json);
-    else if (ref->is_hf && !ref->manifest && is_model(ref))
-        out->type = theirs;
+    else if (ref->is_hf && !ref->manifest && mx_hf_is_dir(ref->path))
+        out->type = theirs; /* a folder of peft knows no tokenizer */
     else if (!ref->is_hf && !read_note(arena, file->file, out, err))
         return false;
     move_closer(ref, arena, out);

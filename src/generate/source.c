@@ -132,7 +132,7 @@ static bool find_own(MxArena *arena, const char *dir, bool sees, MxWeights how, 
             mx_note(err, "hint: a tokenizer alone does --tokenize and --detokenize");
         return false;
     }
-    if (ref->is_hf && mx_peft_is_dir(dir) && !mx_file_exists(mx_hf_config_path(arena, dir))) {
+    if (ref->is_hf && mx_peft_is_dir(dir) && !mx_hf_is_dir(dir)) {
         mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                 "\"%s\" holds adapters of peft, wanted the model that they belong to", dir);
         mx_note(err,

@@ -4,8 +4,6 @@
 
 #include <mx/text.h>
 
-#include <unistd.h>
-
 /* ---- in the child */
 
 static MxExit end(MxError *err) {
@@ -248,9 +246,9 @@ static void remove_between(void *data) {
 static MxExit merge_to_hf(CommandLine *line, MxArena *arena, MxError *err) {
     CommandLine merging = *line, exporting = *line;
     Work first = {.line = &merging, .is_between = true}, last = {.line = &exporting};
-    bool is_json = line->config && mx_text_has_suffix(line->config, ".json");
+    bool is_json = mxconvert_names_json(line);
     if (!begin_output(&last, arena, err)) return err->exit;
-    char *between = mx_arena_printf(arena, "%s.%ld.merged", line->target, (long)getpid());
+    char *between = mx_arena_printf(arena, "%s.merged", mx_ckpt_output_dir(last.output));
     mx_arena_on_release(arena, remove_between, between);
     merging.target = between;
     merging.to_hf = false;

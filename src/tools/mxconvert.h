@@ -36,6 +36,8 @@ bool mxconvert_options(int argc, char **argv, MxArena *arena, CommandLine *line,
  * and config.json. Errors: they do not tell it, or contradict one another. */
 bool mxconvert_adapters(Work *work, MxArena *arena, MxError *err);
 bool mxconvert_model(Work *work, MxArena *arena, MxError *err);
+/* mxconvert_names_json — whether --config names a config.json, no config of ours. */
+bool mxconvert_names_json(const CommandLine *line);
 /* mxconvert_quantized — which parameters --quantize writes in few bits: those that a run keeps so
  * under lora.lora_weight_qtype. Errors: the model is not known; its shapes do not allow it. */
 bool mxconvert_quantized(Work *work, MxArena *arena, MxError *err);

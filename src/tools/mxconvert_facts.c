@@ -88,8 +88,8 @@ static bool model_of_config(MxArena *arena, const MxConfig *c, MxHfModel *out, M
     return true;
 }
 
-static bool is_json(const char *file) {
-    return file && mx_text_has_suffix(file, ".json");
+bool mxconvert_names_json(const CommandLine *line) {
+    return line->config && mx_text_has_suffix(line->config, ".json");
 }
 
 /* The config.json that tells the model to export: the one that is named; SRC's own, which a
@@ -98,7 +98,7 @@ static bool is_json(const char *file) {
 static const char *find_json(const Work *work, const MxConfig *config, MxArena *arena) {
     const char *named = work->line->config,
                *dir = work->from.is_hf ? work->from.path : work->from.dir;
-    if (named) return is_json(named) ? named : NULL;
+    if (named) return mxconvert_names_json(work->line) ? named : NULL;
     const char *path = dir ? mx_hf_config_path(arena, dir) : NULL;
     if (path && mx_file_exists(path)) return path;
     const char *base = config && config->use_multimodal ? config->load_parameters_path : NULL;
@@ -111,7 +111,7 @@ bool mxconvert_model(Work *work, MxArena *arena, MxError *err) {
     MxHfExport *hf = &work->hf;
     *hf = (MxHfExport){.shard_bytes = line->shard_bytes, .verifies = line->how.verifies};
     MxHfModel theirs = {.dtype = MX_F32};
-    if (!load_config(work, is_json(line->config) ? NULL : line->config, arena, &config, err))
+    if (!load_config(work, mxconvert_names_json(line) ? NULL : line->config, arena, &config, err))
         return false;
     const char *json = find_json(work, config, arena);
     if (!json && config && config->use_multimodal)

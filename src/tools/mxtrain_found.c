@@ -8,6 +8,7 @@
 /* What the two words name, and what was found out. */
 typedef struct Given {
     const char *model, *data; /* NULL = not given */
+    const MxConfig *said;     /* by the user */
     MxConfigFound *found;     /* [n] */
     int n;
 } Given;
@@ -62,8 +63,7 @@ static bool find_model(CommandLine *line, MxArena *arena, Given *given, MxError 
     MxText text;
     mx_text_init(&text, arena);
     if (!given->model) return true;
-    const MxConfig *said = mx_config_request_said(arena, &line->request);
-    if (!mx_train_found_model(&text, given->model, given->data, said, err)) return false;
+    if (!mx_train_found_model(&text, given->model, given->data, given->said, err)) return false;
     const char *quoted = mx_json_quote(arena, given->model, strlen(given->model));
     const char *weights = mx_arena_printf(arena, "load_parameters_path=%s", quoted);
     put_overrides(line, arena, &weights, 1);
@@ -76,8 +76,7 @@ static bool find_data(CommandLine *line, MxArena *arena, Given *given, MxError *
     MxText text;
     mx_text_init(&text, arena);
     if (!given->data) return true;
-    const MxConfig *said = mx_config_request_said(arena, &line->request);
-    if (!mx_train_found_data(&text, given->data, said, words, err)) return false;
+    if (!mx_train_found_data(&text, given->data, given->said, words, err)) return false;
     put_overrides(line, arena, words, MX_FOUND_KEYS);
     add_found(given, mx_arena_printf(arena, "data=%s", given->data), &text);
     return true;
@@ -119,6 +118,7 @@ bool mxtrain_config(CommandLine *line, MxArena *arena, MxConfig **out, MxError *
     add_start(line, arena, &given);
     if (!given.model && !given.data && !given.n)
         return mx_config_load(arena, &line->request, out, err);
+    given.said = mx_config_request_said(arena, &line->request);
     if (!find_model(line, arena, &given, err) || !find_data(line, arena, &given, err) ||
         !find_both(line, arena, &given, out, err))
         return false;

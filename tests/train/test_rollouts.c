@@ -226,18 +226,23 @@ START_TEST(keys_say_what_marks_are_worth) {
 }
 END_TEST
 
-/* A policy that knows nothing gives no answer, which MaxText takes for this number: half of the
- * records have it. Evaluations draw in a way of their own, before, between and behind the steps. */
-START_TEST(answers_are_judged) {
-    MxArena arena = {0};
-    MxError err = {0};
-    const char *dir = process_dir(&arena, "judged");
-    const char *path = mx_path_join(&arena, dir, "asked.jsonl");
+/* Records with answers, of which a policy that says nothing gets two right. */
+static const char *put_asked(MxArena *arena, const char *dir) {
     static const char records[] = "{\"question\": \"a?\", \"solution\": \"-1000000\"}\n"
                                   "{\"question\": \"b?\", \"solution\": \"5\"}\n"
                                   "{\"question\": \"c?\", \"solution\": \"-1000001\"}\n"
                                   "{\"question\": \"d?\", \"solution\": \"-1,000,000\"}\n";
+    const char *path = mx_path_join(arena, dir, "asked.jsonl");
+    MxError err = {0};
     ck_assert(mx_file_write(path, records, sizeof records - 1, &err));
+    return path;
+}
+
+/* A policy that knows nothing gives no answer, which MaxText takes for this number: half of the
+ * records have it. Evaluations draw in a way of their own, before, between and behind the steps. */
+START_TEST(answers_are_judged) {
+    MxArena arena = {0};
+    const char *dir = process_dir(&arena, "judged"), *path = put_asked(&arena, dir);
     int n, code = run(&arena, dir,
                       mx_arena_printf(&arena,
                                       "rl.reward=maxtext hf_train_files=%s hf_eval_files=%s "
@@ -266,14 +271,7 @@ END_TEST
 /* The same records from the second on, of the two in a row that are whole. */
 START_TEST(answers_are_judged_from_a_prompt_on) {
     MxArena arena = {0};
-    MxError err = {0};
-    const char *dir = process_dir(&arena, "judged_later");
-    const char *path = mx_path_join(&arena, dir, "asked.jsonl");
-    static const char records[] = "{\"question\": \"a?\", \"solution\": \"-1000000\"}\n"
-                                  "{\"question\": \"b?\", \"solution\": \"5\"}\n"
-                                  "{\"question\": \"c?\", \"solution\": \"-1000001\"}\n"
-                                  "{\"question\": \"d?\", \"solution\": \"-1,000,000\"}\n";
-    ck_assert(mx_file_write(path, records, sizeof records - 1, &err));
+    const char *dir = process_dir(&arena, "judged_later"), *path = put_asked(&arena, dir);
     int n, code = run(&arena, dir,
                       mx_arena_printf(&arena,
                                       "rl.reward=maxtext hf_train_files=%s hf_eval_files=%s "
