@@ -451,6 +451,7 @@ START_TEST(groups_must_fit) {
     ck_assert_ptr_nonnull(strstr(err.text.data,
                                  "weight_sparsity_m=7 does not divide the 1024 elements of "
                                  "decoder/layers_0/self_attention/query/kernel"));
+    mx_error_release(&err);
     mx_arena_release(&arena);
 }
 END_TEST
