@@ -117,6 +117,11 @@ const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model);
 /* mx_hf_agree — that a config.json tells the model that a run of ours trained, shapes aside.
  * Errors: every member that says another number. */
 bool mx_hf_agree(const MxHfModel *theirs, const MxHfModel *ours, MxWhere where, MxError *err);
+/* mx_hf_adapt — a model's config.json, changed into that of a model of ours: only members that
+ * differ are; the longest row stays if ours is shorter. False = it cannot be.
+ *   changed  receives the members that differ, as "rope_theta, …"; "" = none */
+bool mx_hf_adapt(MxArena *arena, const MxHfModel *theirs, const MxHfModel *ours, MxHfModel *out,
+                 const char **changed);
 
 /* mx_hf_other_shapes — what of two models shapes depend on and is not the same, as "base_emb_dim=32
  * (here 64), …"; "" = nothing. */

@@ -101,14 +101,12 @@ static bool take_thinker(HfReader *r) {
            take_inner(r, "thinker_config", "Qwen3OmniMoeThinkerForConditionalGeneration");
 }
 
-bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError *err) {
-    enum { LARGEST = 16 << 20 };
-    HfReader r = {.arena = arena, .path = path, .model = out, .err = err};
-    MxBytes bytes;
+/* Of what lies at a path. */
+static bool read_model(MxArena *arena, const char *path, MxJson *json, MxHfModel *out,
+                       MxError *err) {
+    HfReader r = {.arena = arena, .path = path, .model = out, .json = json, .err = err};
     int failures = err->count;
     *out = (MxHfModel){0};
-    if (!mx_file_read(arena, path, LARGEST, &bytes, err)) return false;
-    r.json = mx_json_parse(arena, (const char *)bytes.data, bytes.size, path, err);
     if (!r.json || (mx_text_has_suffix(path, "/" META_CONFIG) && !hf_meta_config(&r))) return false;
     if (!take_thinker(&r)) return false;
     const char *type = mx_json_string(mx_json_get(r.json, "model_type"));
@@ -141,6 +139,16 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
     out->dtype = is_bf16(r.json) ? MX_BF16 : MX_F32;
     out->lacks = r.lacks.data;
     return err->count == failures;
+}
+
+bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError *err) {
+    enum { LARGEST = 16 << 20 };
+    MxBytes bytes;
+    *out = (MxHfModel){0};
+    return mx_file_read(arena, path, LARGEST, &bytes, err) &&
+           read_model(arena, path,
+                      mx_json_parse(arena, (const char *)bytes.data, bytes.size, path, err), out,
+                      err);
 }
 
 MxHfModel mx_hf_of_config(const MxConfig *c, MxHeadForm heads) {
@@ -247,6 +255,51 @@ static MxJson *make_config(MxArena *arena, const MxHfModel *model) {
             mx_json_set_bool(out, m->theirs, value_of(model, m) != 0);
     }
     return out;
+}
+
+/* Makes members that are written for `was` and not the same for `is`, or not at all, so in
+ * `config`, too; names them. */
+static void change(MxArena *arena, const MxJson *was, const MxJson *is, MxJson *config,
+                   MxText *changed) {
+    const char *key;
+    MxJson *value;
+    for (size_t i = 0; mx_json_member(was, i, &key, &value); i++) {
+        const MxJson *now = mx_json_get(is, key);
+        if (now && !strcmp(mx_json_dump(arena, value, false), mx_json_dump(arena, now, false)))
+            continue;
+        mx_text_add(changed, "%s%s", changed->len ? ", " : "", key);
+        if (now)
+            mx_json_set(config, key, now);
+        else
+            mx_json_remove(config, key);
+    }
+    for (size_t i = 0; mx_json_member(is, i, &key, &value); i++) {
+        if (mx_json_get(was, key)) continue;
+        mx_text_add(changed, "%s%s", changed->len ? ", " : "", key);
+        mx_json_set(config, key, value);
+    }
+}
+
+bool mx_hf_adapt(MxArena *arena, const MxHfModel *theirs, const MxHfModel *ours, MxHfModel *out,
+                 const char **changed) {
+    MxHfModel mine = *ours;
+    MxError ignored = {0};
+    MxText names, left;
+    mx_text_init(&names, arena);
+    mx_text_init(&left, arena);
+    *changed = "model_type";
+    if (!ours->names || !theirs->names || strcmp(theirs->decoder_block, ours->decoder_block) != 0)
+        return false;
+    if (mine.length < theirs->length) mine.length = theirs->length;
+    const char *text = mx_json_dump(arena, theirs->config, false);
+    MxJson *config = mx_json_parse(arena, text, strlen(text), MX_HF_CONFIG, &ignored),
+           *is = make_config(arena, &mine);
+    change(arena, make_config(arena, theirs), is, config, &names);
+    bool ok = read_model(arena, MX_HF_CONFIG, config, out, &ignored);
+    if (ok) change(arena, make_config(arena, out), is, config, &left); /* spelled in another way */
+    mx_error_release(&ignored);
+    *changed = names.data;
+    return ok && !left.len;
 }
 
 /* Made from a config of ours, which says nothing of tokens. */

@@ -54,6 +54,7 @@ static bool tell_tokens(MxArena *arena, const MxCkptTokenizer *t, MxHfExport *hf
 static bool export(const Work *work, const MxCkptTokenizer *tokenizer, const char *dir,
                    MxText *notes, MxError *err) {
     MxHfExport hf = work->hf;
+    if (work->remark) mx_text_add(notes, "%s\n", work->remark);
     return tell_tokens(notes->arena, tokenizer, &hf, err) &&
            mx_hf_export(&work->from, &hf, dir, notes, err) &&
            (!dir || !*tokenizer->path ||

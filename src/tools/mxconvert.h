@@ -25,6 +25,7 @@ typedef struct Work {
     bool is_between; /* the result is not what is asked for, and is not told */
     MxPeftConvert peft;
     MxHfExport hf;
+    const char *remark; /* on where config.json comes from, a line; NULL = nothing is to be said */
 } Work;
 
 /* mxconvert_options — the command line, into what it means. Errors: what cannot be understood, or

@@ -92,17 +92,72 @@ bool mxconvert_names_json(const CommandLine *line) {
     return line->config && mx_text_has_suffix(line->config, ".json");
 }
 
-/* The config.json that tells the model to export: the one that is named; SRC's own, which a
- * conversion left there; of a run that sees images, whose keys do not tell all of its encoder, that
- * of the folder it began with. NULL = a config of ours does. */
-static const char *find_json(const Work *work, const MxConfig *config, MxArena *arena) {
+/* The config.json that tells the model to export: the one that is named, or SRC's own, which a
+ * conversion left there; NULL = there is none. */
+static const char *find_json(const Work *work, MxArena *arena) {
     const char *named = work->line->config,
                *dir = work->from.is_hf ? work->from.path : work->from.dir;
     if (named) return mxconvert_names_json(work->line) ? named : NULL;
     const char *path = dir ? mx_hf_config_path(arena, dir) : NULL;
-    if (path && mx_file_exists(path)) return path;
-    const char *base = config && config->use_multimodal ? config->load_parameters_path : NULL;
-    return base && mx_hf_is_dir(base) ? mx_hf_config_path(arena, base) : NULL;
+    return path && mx_file_exists(path) ? path : NULL;
+}
+
+/* The config.json of the folder that a run began with, or the run that it began with, and so on;
+ * NULL = there is none, or not any more: `lost` is then what cannot be found. */
+static const char *find_first(const MxConfig *config, MxArena *arena, const char **lost) {
+    enum { MOST_RUNS = 100 };
+    const char *json = NULL;
+    MxError ignored = {0};
+    for (int i = 0; config && !json && i < MOST_RUNS; i++) {
+        const char *ref = config->load_parameters_path;
+        Work before = {.line = &(CommandLine){0}};
+        config = NULL;
+        if (ref && mx_hf_is_dir(ref))
+            json = mx_hf_config_path(arena, ref);
+        else if (ref && (!mx_ckpt_peek(arena, ref, &before.from, &ignored) ||
+                         !(before.from.dir || mx_file_exists(before.from.path))))
+            *lost = ref;
+        else if (ref && !(json = find_json(&before, arena)))
+            load_config(&before, NULL, arena, &config, &ignored);
+    }
+    mx_error_release(&ignored);
+    return json;
+}
+
+/* Of a run: the config.json of the folder that it began with says more than its own config. Of one
+ * that sees images, our keys do not tell all of the encoder. */
+static bool take_first(Work *work, const MxConfig *config, MxArena *arena, MxHfModel *out,
+                       const char **json, MxError *err) {
+    MxHfModel theirs;
+    MxError ignored = {0};
+    const char *lost = NULL, *path = find_first(config, arena, &lost), *changed = NULL;
+    if (config->use_multimodal) {
+        *json = path;
+        if (path) return mx_hf_read_config(arena, path, out, err);
+        return mx_fail(
+            err, MX_EXIT_BAD_INPUT, (MxWhere){.file = work->from.ref},
+            "it sees images, and our keys do not tell all of its encoder; --config names "
+            "the config.json of the folder that it began with");
+    }
+    bool is_read = path && mx_hf_read_config(arena, path, &theirs, &ignored);
+    if (is_read && mx_hf_adapt(arena, &theirs, &work->hf.model, out, &changed)) *json = path;
+    mx_error_release(&ignored);
+    int64_t *length = &work->hf.model.length;
+    if (is_read && *length < theirs.length) *length = theirs.length; /* rows of a run are shorter */
+    const char *from = lost ? lost : path ? mx_path_dir(arena, path) : NULL;
+    if (*json)
+        work->remark =
+            mx_arena_printf(arena, "config.json: that of \"%s\"%s%s", from,
+                            *changed ? ", with other numbers of the run: " : "", changed);
+    else if (from)
+        work->remark = mx_arena_printf(
+            arena,
+            "config.json: made from the config of the run; \"%s\", which it began with, %s%s", from,
+            lost      ? "cannot be found; --config names its config.json"
+            : is_read ? "is of another model: "
+                      : "is not understood",
+            changed ? changed : "");
+    return true;
 }
 
 bool mxconvert_model(Work *work, MxArena *arena, MxError *err) {
@@ -113,16 +168,12 @@ bool mxconvert_model(Work *work, MxArena *arena, MxError *err) {
     MxHfModel theirs = {.dtype = MX_F32};
     if (!load_config(work, mxconvert_names_json(line) ? NULL : line->config, arena, &config, err))
         return false;
-    const char *json = find_json(work, config, arena);
-    if (!json && config && config->use_multimodal)
-        return mx_fail(
-            err, MX_EXIT_BAD_INPUT, (MxWhere){.file = work->from.ref},
-            "it sees images, and our keys do not tell all of its encoder; --config names "
-            "the config.json of the folder that it began with");
-    if ((json && !mx_hf_read_config(arena, json, &theirs, err)) ||
-        (config && !model_of_config(arena, config, &hf->model, err)))
+    const char *json = find_json(work, arena);
+    if ((config && !model_of_config(arena, config, &hf->model, err)) ||
+        (json && !mx_hf_read_config(arena, json, &theirs, err)))
         return false;
-    hf->dtype = line->how.casts ? line->how.param_dtype : theirs.dtype;
+    hf->dtype = line->how.casts ? line->how.param_dtype : theirs.dtype; /* a run's is float32 */
+    if (config && !json && !take_first(work, config, arena, &theirs, &json, err)) return false;
     if (!json && !config)
         return mx_fail(
             err, MX_EXIT_BAD_INPUT, (MxWhere){.file = work->from.ref},

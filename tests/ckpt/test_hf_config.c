@@ -1,9 +1,10 @@
-/* test_hf_config.c — config.json alone: what published ones and parts of them are to us; and
- * tensors in pieces. */
+/* test_hf_config.c — config.json alone: what published ones and parts of them are to us; tensors in
+ * pieces; and of runs that began with a folder. */
 #include "tools.h"
 
 #include <mx/config.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* The config.json of gemma-3-4b-it: what it leaves out is as transformers' class of configs has it.
@@ -189,12 +190,84 @@ START_TEST(pieces_make_the_same) {
 }
 END_TEST
 
+/* ---- of runs */
+
+static MxJson *json_at(const char *path) {
+    MxBytes bytes;
+    ck_ok(mx_file_read(&arena, path, 1 << 20, &bytes, &err));
+    return mx_json_parse(&arena, (const char *)bytes.data, bytes.size, path, &err);
+}
+
+/* A folder, keys of a run that begins with it, and the member that its config.json then has. */
+static const struct {
+    const char *model, *keys, *member;
+    int64_t value;
+} runs[] = {
+    {"mistral", "max_target_length=16", NULL, 0},
+    {"mistral", "max_target_length=16 sliding_window_size=9", "sliding_window", 9},
+    {"mistral", "max_target_length=256", "max_position_embeddings", 256},
+    {"deepseek_v32_tiny", "max_target_length=16", "num_nextn_predict_layers", 0},
+};
+
+static void export_run(const char *name, const char *from, const char *keys) {
+    ck_tool(0,
+            "mxtrain model=%s run_name=%s dataset_type=synthetic steps=1 eval_interval=-1 "
+            "per_device_batch_size=1 log_config=false base_output_directory={} %s",
+            from, name, keys);
+    ck_tool(0, "mxconvert {}/%s {}/%s_hf --to-hf", name, name);
+}
+
+static void has_config_of(const char *result, const char *from, const char *member, int64_t value) {
+    MxJson *theirs = json_at(mx_path_join(&arena, from, "config.json")),
+           *ours = json_at(in_folder(mx_path_join(&arena, result, "config.json")));
+    if (member) mx_json_set_int(theirs, member, value);
+    ck_assert_str_eq(mx_json_dump(&arena, ours, false), mx_json_dump(&arena, theirs, false));
+}
+
+/* Of the folder that it began with nothing is lost, and the numbers are those of the run; so of a
+ * run that begins with that run. */
+START_TEST(runs_keep_config_json) {
+    const char *model = mx_path_join(&arena, "hf/models", runs[_i].model),
+               *from = goldens_need(&arena, model), *member = runs[_i].member;
+    export_run("one", from, runs[_i].keys);
+    ck_says(mx_arena_printf(&arena, "config.json: that of \"%s\"%s%s\n", from,
+                            member ? ", with other numbers of the run: " : "",
+                            member ? member : ""));
+    has_config_of("one_hf", from, member, runs[_i].value);
+    const char *second =
+        mx_arena_printf(&arena, "%s load_parameters_path=%s", runs[_i].keys, in_folder("one"));
+    export_run("two", from, second);
+    has_config_of("two_hf", from, member, runs[_i].value);
+}
+END_TEST
+
+/* Rotation is spelled in another way there. */
+START_TEST(config_json_is_made_where_it_must_be) {
+    put_hf_model("mistral", "config.json", NULL, NULL);
+    export_run("turned", in_folder("x"), "max_target_length=16 rope_max_timescale=500");
+    ck_says(mx_arena_printf(&arena,
+                            "config.json: made from the config of the run; \"%s\", which it began "
+                            "with, is of another model: rope_theta\n",
+                            in_folder("x")));
+    double theta, length;
+    MxJson *made = json_at(in_folder("turned_hf/config.json"));
+    ck_assert(mx_json_number(mx_json_get(made, "rope_theta"), &theta) && theta == 500);
+    ck_assert(mx_json_number(mx_json_get(made, "max_position_embeddings"), &length));
+    ck_assert_double_eq(length, 128);
+    ck_assert(!rename(in_folder("x"), in_folder("y")));
+    ck_tool(0, "mxconvert {}/turned {}/again --to-hf");
+    ck_says("which it began with, cannot be found; --config names its config.json\n");
+}
+END_TEST
+
 Suite *hf_config_suite(void) {
     Suite *suite = suite_create("ckpt/config.json");
     TCase *tcase = add_case(suite, "models");
     tcase_add_test(tcase, members_that_are_missing);
     tcase_add_loop_test(tcase, windows_are_found, 0, MX_COUNT(windows));
     tcase_add_loop_test(tcase, pieces_make_the_same, 0, MX_COUNT(wholes));
+    tcase_add_loop_test(tcase, runs_keep_config_json, 0, MX_COUNT(runs));
+    tcase_add_test(tcase, config_json_is_made_where_it_must_be);
     tcase_add_loop_test(tcase, layers_have_their_own, 0, MX_COUNT(owns));
     tcase_add_loop_test(tcase, published_models_are_our_presets, 0, MX_COUNT(published));
     return suite;
