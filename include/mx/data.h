@@ -220,9 +220,14 @@ typedef struct MxDataGuess {
  * known columns. Test: tests/cli/finetune.sh. */
 bool mx_data_guess(MxArena *arena, const char *path, MxWhere where, MxDataGuess *out, MxError *err);
 
-/* mx_data_longest — number of tokens of the longest record before truncation; 0 = the dataset has
- * no records. */
-int64_t mx_data_longest(const MxDataset *dataset);
+/* Tokens, before truncation: of the longest record (of a pair, with the longer response), of the
+ * longest prompt and of the longest response. */
+typedef struct MxDataLongest {
+    int64_t whole, prompt, answer;
+} MxDataLongest;
+
+/* mx_data_longest — all 0 = the dataset has no records. */
+MxDataLongest mx_data_longest(const MxDataset *dataset);
 /* mx_data_rows — the number of rows in an epoch if the same records were laid out with another
  * config's length, rows and packing; they are not read again. 0 = unknown for this kind.
  * mx_data_held_rows — how many of n rows mx_data_hold_out removes. */

@@ -49,11 +49,12 @@ bool mx_train_check(const MxConfig *config, MxComm *comm, int64_t n_rows, MxErro
  * (of those of use_grpo and use_kto they do not).
  *   overrides  receives "key=value" of the keys that name it; NULL = one is not needed
  *   Errors: as mx_data_guess.
- * mx_train_found_both — with the config that the two make: rows that hold the longest record, a
- *   learning rate for weights that were trained before. model_dir NULL = there are none.
- *   data  begins with a memory alone, receives what was read of the data, for mx_train_found_steps;
- * NULL = none is to be read. Errors: as mx_data_open. mx_train_found_steps — with the config that
- * all of these make: as many steps as the data has batches. Test: tests/cli/finetune.sh. */
+ * mx_train_found_both — with the config that the two make: rows that hold the longest record (in
+ *   pairs prompts and responses have their own parts of rows), a learning rate for weights that
+ * were trained before. model_dir NULL = there are none. data  begins with a memory alone, receives
+ * what was read of the data, for mx_train_found_rest; NULL = none is to be read. Errors: as
+ * mx_data_open. mx_train_found_rest — with the config that all of these make: as many steps as the
+ * data has batches, and the part of rows for prompts. Test: tests/cli/finetune.sh. */
 enum { MX_FOUND_KEYS = 3 };
 bool mx_train_found_model(MxText *out, const char *dir, const char *data, const MxConfig *said,
                           MxError *err);
@@ -64,9 +65,10 @@ typedef struct MxFoundData {
     struct MxDataset *data;      /* NULL = nothing was read */
     struct MxDataMemory *memory; /* the caller's: what was read, for MxConfig.data_memory */
 } MxFoundData;
-bool mx_train_found_both(MxText *out, const MxConfig *config, const char *model_dir,
-                         MxFoundData *data, MxError *err);
-void mx_train_found_steps(MxText *out, const MxConfig *config, const MxFoundData *data);
+bool mx_train_found_both(MxText *out, const MxConfig *config, const MxConfig *said,
+                         const char *model_dir, MxFoundData *data, MxError *err);
+void mx_train_found_rest(MxText *out, const MxConfig *config, const MxConfig *said,
+                         const MxFoundData *data);
 
 /* mx_train_tokenizer — a byte-level BPE of at most vocab_size tokens, made of the texts of the
  * training data, as a folder that tokenizer_path may name, with ChatML for a chat template. The

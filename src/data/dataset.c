@@ -134,8 +134,8 @@ int64_t mx_data_batches(const MxDataset *dataset) {
     return (config->n_epochs * dataset->n_rows - dataset->n_skipped) / config->rows;
 }
 
-int64_t mx_data_longest(const MxDataset *dataset) {
-    return dataset->kind->longest ? dataset->kind->longest(dataset) : 0;
+MxDataLongest mx_data_longest(const MxDataset *dataset) {
+    return dataset->kind->longest ? dataset->kind->longest(dataset) : (MxDataLongest){0};
 }
 
 int64_t mx_data_rows(const MxDataset *dataset, const MxDataConfig *as) {

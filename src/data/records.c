@@ -100,8 +100,8 @@ bool records_mixed(MxDataset *dataset, int64_t prompt, int64_t answer, const Dat
     return true;
 }
 
-int64_t records_longest(const MxDataset *dataset) {
-    return ((const Records *)dataset->source)->tally.n_longest;
+MxDataLongest records_longest(const MxDataset *dataset) {
+    return ((const Records *)dataset->source)->tally.longest;
 }
 
 int records_answers(const MxDataConfig *config) {

@@ -46,10 +46,9 @@ typedef struct Share {
 /* What is counted while records are read. */
 typedef struct Tally {
     int64_t n_tokens, n_counted, n_cut_prompts,
-        n_cut;                                  /* cut: answers and rejected, or whole documents */
-    int64_t n_longest;                          /* tokens of the longest one before it was cut */
-    int64_t n_longest_prompt, n_longest_answer; /* and of these by themselves */
-    LeftOut empty, mute;                        /* no text; no token to learn from */
+        n_cut; /* cut: answers and rejected, or whole documents */
+    MxDataLongest longest;
+    LeftOut empty, mute; /* no text; no token to learn from */
 } Tally;
 
 typedef struct Records {
@@ -77,7 +76,7 @@ typedef struct Records {
 /* What kinds of records share, as DataKind wants it. */
 bool records_open(MxArena *arena, MxDataset *dataset, MxError *err);
 bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err);
-int64_t records_longest(const MxDataset *dataset);
+MxDataLongest records_longest(const MxDataset *dataset);
 int64_t records_rows(const MxDataset *dataset, const MxDataConfig *as);
 bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
 bool records_see(MxDataset *dataset, int64_t row, const int32_t *tokens, const DataSeen *out,
@@ -95,7 +94,7 @@ bool records_read(Records *records, const char *path, MxError *err);
 bool records_cache_open(Records *records, MxError *err);
 bool records_read_kept(Records *records, const char *path, MxError *err);
 /* records_raise — tells a tally how long a record is, and its prompt and answer by themselves. */
-void records_raise(Tally *tally, int64_t whole, int64_t prompt, int64_t answer);
+void records_raise(Tally *tally, MxDataLongest more);
 /* records_answers — pieces of a record behind its prompt: 2 of a pair, 0 where they are asked for.
  * records_teach — whether any token of a record counts; notes how many. */
 int records_answers(const MxDataConfig *config);

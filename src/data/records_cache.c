@@ -147,7 +147,9 @@ static bool take(Records *records, MxBytes kept, const char *path, MxError *err)
     bool was_known = records->columns.n > 0;
     tally->n_cut_prompts += head->n_cut_prompts;
     tally->n_cut += head->n_cut;
-    records_raise(tally, head->n_longest, head->n_longest_prompt, head->n_longest_answer);
+    records_raise(tally, (MxDataLongest){.whole = head->n_longest,
+                                         .prompt = head->n_longest_prompt,
+                                         .answer = head->n_longest_answer});
     take_left_out(records, &tally->empty, &head->empty, path, &texts);
     take_left_out(records, &tally->mute, &head->mute, path, &texts);
     take_columns(records, &texts);
@@ -178,9 +180,9 @@ static void put(MxText *out, const Records *records, int64_t first, const char *
     KeptHead head = {.n = records->n - first,
                      .n_cut_prompts = tally->n_cut_prompts,
                      .n_cut = tally->n_cut,
-                     .n_longest = tally->n_longest,
-                     .n_longest_prompt = tally->n_longest_prompt,
-                     .n_longest_answer = tally->n_longest_answer,
+                     .n_longest = tally->longest.whole,
+                     .n_longest_prompt = tally->longest.prompt,
+                     .n_longest_answer = tally->longest.answer,
                      .empty = place_of(&tally->empty),
                      .mute = place_of(&tally->mute)};
     mx_text_addn(out, (const char *)&head, sizeof head);
@@ -224,7 +226,7 @@ static void add_tally(Tally *to, const Tally *more) {
     to->n_counted += more->n_counted;
     to->n_cut_prompts += more->n_cut_prompts;
     to->n_cut += more->n_cut;
-    records_raise(to, more->n_longest, more->n_longest_prompt, more->n_longest_answer);
+    records_raise(to, more->longest);
     add_left_out(&to->empty, &more->empty);
     add_left_out(&to->mute, &more->mute);
 }

@@ -100,17 +100,20 @@ static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-void records_raise(Tally *tally, int64_t whole, int64_t prompt, int64_t answer) {
-    tally->n_longest = larger(tally->n_longest, whole);
-    tally->n_longest_prompt = larger(tally->n_longest_prompt, prompt);
-    tally->n_longest_answer = larger(tally->n_longest_answer, answer);
+void records_raise(Tally *tally, MxDataLongest more) {
+    MxDataLongest *longest = &tally->longest;
+    longest->whole = larger(longest->whole, more.whole);
+    longest->prompt = larger(longest->prompt, more.prompt);
+    longest->answer = larger(longest->answer, more.answer);
 }
 
 static void cut_pieces(Records *records, MxTokens piece[PIECES]) {
     const MxDataConfig *config = &records->dataset->config;
     int64_t prompt = piece[PROMPT].n;
     for (int i = ANSWER; i < PIECES; i++)
-        records_raise(&records->tally, prompt + piece[i].n, prompt, piece[i].n);
+        records_raise(
+            &records->tally,
+            (MxDataLongest){.whole = prompt + piece[i].n, .prompt = prompt, .answer = piece[i].n});
     if (config->asks) {
         records->tally.n_cut_prompts += cut(&piece[PROMPT], config->max_prompt_length, true);
         return;

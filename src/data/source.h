@@ -59,8 +59,8 @@ typedef struct DataKind {
      * MX_TARGETS_SEGMENTATION its segment for every token of a response but the first of a
      * document; see lacks_responses. NULL = the kind has no pairs. */
     bool (*side)(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
-    /* Tokens of the longest record before it was cut; NULL = the kind has no records. */
-    int64_t (*longest)(const MxDataset *dataset);
+    /* NULL = the kind has no records. */
+    MxDataLongest (*longest)(const MxDataset *dataset);
     /* Rows of an epoch if they were laid out as another config says; NULL = the kind does not tell.
      */
     int64_t (*rows)(const MxDataset *dataset, const MxDataConfig *as);

@@ -89,22 +89,23 @@ static bool load(CommandLine *line, MxArena *arena, const Given *given, MxConfig
     return mx_config_load(arena, &line->request, config, err);
 }
 
-/* What depends on both is found with the config that the two make, and how many steps there are
- * with the one that all of this makes. */
+/* What depends on both is found with the config that the two make, and how many steps there are,
+ * and how long prompts may be, with the one that all of this makes. */
 static bool find_both(CommandLine *line, MxArena *arena, Given *given, MxConfig **config,
                       MxError *err) {
-    MxText text, steps;
+    MxText text, rest;
     MxFoundData data = {.arena = {.name = "found data"}, .memory = mx_data_memory_new(arena)};
     mx_text_init(&text, arena);
-    mx_text_init(&steps, arena);
+    mx_text_init(&rest, arena);
     bool ok = load(line, arena, given, config, err) &&
-              mx_train_found_both(&text, *config, given->model, given->data ? &data : NULL, err);
+              mx_train_found_both(&text, *config, given->said, given->model,
+                                  given->data ? &data : NULL, err);
     if (ok) add_found(given, "model and data", &text);
     ok = ok && load(line, arena, given, config, err);
-    if (ok) mx_train_found_steps(&steps, *config, &data);
-    if (steps.len) add_found(given, "the length of the data", &steps);
+    if (ok) mx_train_found_rest(&rest, *config, given->said, &data);
+    if (rest.len) add_found(given, "the length of the data", &rest);
     mx_arena_release(&data.arena);
-    ok = ok && (!steps.len || load(line, arena, given, config, err));
+    ok = ok && (!rest.len || load(line, arena, given, config, err));
     if (ok) (*config)->data_memory = data.memory;
     return ok;
 }

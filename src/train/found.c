@@ -87,16 +87,33 @@ bool mx_train_found_data(MxText *out, const char *path, const MxConfig *said,
 
 /* What models that were trained before go on with; a model's first steps want more. Source: TRL
  * 1.16, the defaults of SFTConfig and DPOConfig; ten times as much for adapters, docs/LORA.md. */
-static double rate_of(const MxConfig *c) {
-    double rate = c->use_dpo ? 1e-6 : 2e-5;
-    return c->enable_lora ? 10 * rate : rate;
+static const char *rate_of(const MxConfig *c) {
+    if (c->use_dpo) return c->enable_lora ? "1e-05" : "1e-06";
+    return c->enable_lora ? "0.0002" : "2e-05";
 }
 
-/* Rows that hold the longest record, in pieces that kernels like. */
-static int64_t length_for(int64_t longest, int64_t most) {
+static int64_t round_up(int64_t n, int64_t piece) {
+    return (n + piece - 1) / piece * piece;
+}
+
+/* Rows that hold the longest record, in pieces that kernels like. Pairs are cut by their prompts
+ * and responses, so that what the user says of prompts (0 = nothing) counts. */
+static int64_t length_for(const MxConfig *c, const MxConfig *said, MxDataLongest longest) {
     enum { PIECE = 64 };
-    int64_t length = (longest + PIECE - 1) / PIECE * PIECE;
-    return length < most ? length : most;
+    int64_t prompt = said->dpo_max_prompt_length;
+    if (!prompt) prompt = longest.prompt;
+    return round_up(c->use_dpo ? prompt + longest.answer : longest.whole, PIECE);
+}
+
+/* Most tokens of a prompt: of rows that are too short for both, the longer part is cut; half each
+ * if both are long. */
+static int64_t prompt_for(int64_t length, MxDataLongest longest) {
+    enum { PIECE = 32 };
+    int64_t rounded = round_up(longest.prompt, PIECE), half = length / 2;
+    if (rounded + longest.answer <= length) return rounded;
+    if (longest.prompt + longest.answer <= length || longest.answer <= half)
+        return length - longest.answer;
+    return longest.prompt < half ? longest.prompt : half;
 }
 
 /* Records as tokens, as many of each as any model's rows hold. */
@@ -115,8 +132,8 @@ static bool read_data(const MxConfig *c, int64_t most, MxFoundData *out, MxError
     return mx_data_open(&out->arena, &config, &out->data, err);
 }
 
-bool mx_train_found_both(MxText *out, const MxConfig *c, const char *model_dir, MxFoundData *data,
-                         MxError *err) {
+bool mx_train_found_both(MxText *out, const MxConfig *c, const MxConfig *said,
+                         const char *model_dir, MxFoundData *data, MxError *err) {
     enum { MOST = 2048 };
     MxHfModel model = {.length = MOST};
     MxArena *arena = out->arena;
@@ -125,15 +142,23 @@ bool mx_train_found_both(MxText *out, const MxConfig *c, const char *model_dir, 
     int64_t most = model.length > 0 && model.length < MOST ? model.length : MOST;
     bool reads = data && mx_data_reads_text(c->dataset_type);
     if (reads && !read_data(c, most, data, err)) return false;
-    int64_t longest = reads ? mx_data_longest(data->data) : 0;
-    if (longest > 0)
-        mx_text_add(out, "max_target_length: %lld\n", (long long)length_for(longest, most));
-    if (model_dir) mx_text_add(out, "learning_rate: %s\n", mx_number_text(arena, rate_of(c)));
+    if (reads) {
+        int64_t length = length_for(c, said, mx_data_longest(data->data));
+        if (length > most) length = most;
+        if (length > 0) mx_text_add(out, "max_target_length: %lld\n", (long long)length);
+    }
+    if (model_dir) mx_text_add(out, "learning_rate: %s\n", rate_of(c));
     return true;
 }
 
-void mx_train_found_steps(MxText *out, const MxConfig *c, const MxFoundData *data) {
-    const MxDataConfig config = train_data_config(c, NULL, false);
+void mx_train_found_rest(MxText *out, const MxConfig *c, const MxConfig *said,
+                         const MxFoundData *data) {
+    MxDataConfig config = train_data_config(c, NULL, false);
+    MxDataLongest longest = data->data ? mx_data_longest(data->data) : (MxDataLongest){0};
+    if (c->use_dpo && !said->dpo_max_prompt_length && longest.prompt && c->max_target_length > 1) {
+        config.max_prompt_length = prompt_for(c->max_target_length, longest);
+        mx_text_add(out, "dpo.max_prompt_length: %lld\n", (long long)config.max_prompt_length);
+    }
     int64_t rows = data->data ? mx_data_rows(data->data, &config) : 0;
     if (train_wants(c) & TRAIN_WANTS_EVAL && c->eval_share > 0)
         rows -= mx_data_held_rows(rows, c->eval_share, c->global_batch_size_to_load_eval);

@@ -40,6 +40,14 @@ for pair in decoder_block=llama2 base_emb_dim=128 base_num_kv_heads=2 vocab_size
 done
 is 'pairs are for preferences' "$(found use_dpo data=posttrain/preference_train.jsonl)" true
 is 'and are learned slowly' "$(found learning_rate data=posttrain/preference_train.jsonl)" 1e-06
+pairs=data=$work/pairs.jsonl
+printf '{"prompt":"%s","chosen":"so","rejected":"no"}\n' "$(yes abc | head -20 | tr -d '\n')" 'short' >"$work/pairs.jsonl"
+cut_of() { "$bin/mxtrain" --check model="$work/tiny-hf" base_output_directory="$work" "$pairs" steps=1 per_device_batch_size=1 eval_interval=-1 "$@" 2>&1 | grep -o '[0-9]* prompts cut .*first [0-9]*'; }
+is 'of pairs whose prompts are longer than half a row none is cut' "$(cut_of | grep -c '^0 prompts cut .*, 0 responses')" 1
+length=$(found max_target_length "$pairs") prompt=$(found dpo.max_prompt_length "$pairs" | head -1)
+is 'rows are no longer than that' "$((length - 64 < prompt)) $((prompt > length / 2))" '1 1'
+is 'prompts are cut to what is said' "$(cut_of dpo.max_prompt_length=9 | sed 's/, .*//')" '1 prompts cut to their last 9 tokens'
+is 'responses that are short are not, where rows are' "$(cut_of max_target_length=24 | sed 's/.*, //')" "0 responses to their first $(cut_of max_target_length=24 | sed 's/.* //')"
 is 'what is said about the data counts' "$(found use_sft data=posttrain/rewards_train.jsonl use_grpo=true) $(found use_sft data=posttrain/rewards_train.jsonl)" 'false true'
 echo 'use_grpo: true' >"$work/purpose.yml"
 is 'in a file too' "$(found use_sft --config configs/base.yml --config "$work/purpose.yml" data=posttrain/rewards_train.jsonl)" false

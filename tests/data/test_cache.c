@@ -68,7 +68,10 @@ static void ck_same(MxDataset *a, MxDataset *b, const MxDataConfig *config) {
     ck_assert_str_eq(described(a), described(b));
     ck_assert_str_eq(or_none(mx_data_warning(a)), or_none(mx_data_warning(b)));
     ck_assert_int_eq(mx_data_steps(a), mx_data_steps(b));
-    ck_assert_int_eq(mx_data_longest(a), mx_data_longest(b));
+    MxDataLongest one = mx_data_longest(a), two = mx_data_longest(b);
+    ck_assert_int_eq(one.whole, two.whole);
+    ck_assert_int_eq(one.prompt, two.prompt);
+    ck_assert_int_eq(one.answer, two.answer);
     ck_assert_int_eq(n, m);
     for (int i = 0; i < n; i++) {
         ck_assert_str_eq(files[i].path, others[i].path);
