@@ -216,9 +216,11 @@ typedef struct MxDataGuess {
 } MxDataGuess;
 
 /* mx_data_guess — detects how to read a file, folder or glob, which is looked for like `path`.
+ *   asks  its records are prompts for the policy to answer, whatever else they have
  * Errors: nothing is there; an unsupported format, with a way to convert it; a first record without
  * known columns. Test: tests/cli/finetune.sh. */
-bool mx_data_guess(MxArena *arena, const char *path, MxWhere where, MxDataGuess *out, MxError *err);
+bool mx_data_guess(MxArena *arena, const char *path, bool asks, MxWhere where, MxDataGuess *out,
+                   MxError *err);
 
 /* Tokens, before truncation: of the longest record (of a pair, with the longer response), of the
  * longest prompt and of the longest response. */

@@ -151,7 +151,7 @@ bool columns_guess(MxArena *arena, const MxDataConfig *config, const Fields *rec
                    MxDataGuess *out, MxError *err) {
     for (int i = 0; i < MX_COUNT(forms); i++) {
         const Columns *columns = &forms[i].columns;
-        if (forms[i].asks || !has_all(record, columns)) continue;
+        if (forms[i].asks != config->asks || !has_all(record, columns)) continue;
         MxText names;
         mx_text_init(&names, arena);
         for (int k = 0; k < columns->n; k++)

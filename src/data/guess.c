@@ -48,12 +48,12 @@ static bool read_first(MxArena *arena, RecordFile *file, const MxDataConfig *con
            columns_guess(arena, config, &fields, where, out, err);
 }
 
-bool mx_data_guess(MxArena *arena, const char *path, MxWhere where, MxDataGuess *out,
+bool mx_data_guess(MxArena *arena, const char *path, bool asks, MxWhere where, MxDataGuess *out,
                    MxError *err) {
     static const char *const suffixes[] = {"jsonl", "json",         "txt",      "parquet",
                                            "arrow", "array_record", "tfrecord", NULL};
     MxArena reading = {.name = "first file"};
-    MxDataConfig config = {.path = path, .where = where};
+    MxDataConfig config = {.path = path, .where = where, .asks = asks};
     DataPart part;
     RecordFile file;
     bool ok = data_find_part(&reading, &config, path, suffixes, &part, err) &&

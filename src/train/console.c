@@ -30,6 +30,12 @@ static const MxFigure more_step_fields[] = {
     {0},
 };
 
+/* Before the step, whose own seconds are without them. */
+static const MxFigure rollout_fields[] = {
+    {.label = "rollout_seconds", .metric = "perf/rollout_time_seconds", .decimals = 3},
+    {0},
+};
+
 static const MxFigure eval_fields[] = {
     {.label = "loss", .metric = "eval/avg_loss", .decimals = 3},
     {0},
@@ -60,6 +66,7 @@ void console_step(Console *c, int64_t step, const Metrics *metrics) {
     metrics_tell(metrics, step_fields, ": ", &c->line);
     metrics_tell(metrics, c->figures[false], ": ", &c->line);
     metrics_tell(metrics, more_step_fields, ": ", &c->line);
+    if (mx_config_writes(c->config)) metrics_tell(metrics, rollout_fields, ": ", &c->line);
     (step_is_due(c, step) ? mx_log : mx_detail)("completed step: %lld%s", (long long)step,
                                                 c->line.data);
 }

@@ -67,7 +67,8 @@ bool mx_train_found_data(MxText *out, const char *path, const MxConfig *said,
                          const char *overrides[MX_FOUND_KEYS], MxError *err) {
     MxArena *arena = out->arena;
     MxDataGuess guess;
-    if (!mx_data_guess(arena, path, MX_NOWHERE, &guess, err)) return mx_context(err, "data");
+    if (!mx_data_guess(arena, path, mx_config_writes(said), MX_NOWHERE, &guess, err))
+        return mx_context(err, "data");
     bool has_format = guess.format != NULL, is_grain = !strcmp(guess.kind, "grain");
     const char *quoted = mx_json_quote(arena, path, strlen(path));
     overrides[0] = mx_arena_printf(arena, "dataset_type=%s", guess.kind);
@@ -86,9 +87,11 @@ bool mx_train_found_data(MxText *out, const char *path, const MxConfig *said,
 /* ---- both */
 
 /* What models that were trained before go on with; a model's first steps want more. Source: TRL
- * 1.16, the defaults of SFTConfig and DPOConfig; ten times as much for adapters, docs/LORA.md. */
+ * 1.16, the defaults of SFTConfig, DPOConfig, GRPOConfig,
+ * KTOConfig and RewardConfig; ten times as much for adapters, docs/LORA.md. */
 static const char *rate_of(const MxConfig *c) {
-    if (c->use_dpo) return c->enable_lora ? "1e-05" : "1e-06";
+    if (c->score_head) return c->enable_lora ? "0.001" : "0.0001";
+    if (c->use_dpo || c->use_grpo || c->use_kto) return c->enable_lora ? "1e-05" : "1e-06";
     return c->enable_lora ? "0.0002" : "2e-05";
 }
 
@@ -96,24 +99,42 @@ static int64_t round_up(int64_t n, int64_t piece) {
     return (n + piece - 1) / piece * piece;
 }
 
-/* Rows that hold the longest record, in pieces that kernels like. Pairs are cut by their prompts
- * and responses, so that what the user says of prompts (0 = nothing) counts. */
+/* The part of rows that is for prompts, where they have one. */
+typedef struct Part {
+    const char *key;        /* NULL = they have none */
+    int64_t prompt, answer; /* tokens that there should be room for */
+    bool is_said;           /* by the user */
+} Part;
+
+static Part part_of(const MxConfig *c, const MxConfig *said, MxDataLongest longest) {
+    /* Source: TRL 1.16, GRPOConfig.max_completion_length. */
+    enum { USUAL_COMPLETION = 512 };
+    int64_t prefill = said->max_prefill_predict_length, paired = said->dpo_max_prompt_length;
+    if (mx_config_writes(c))
+        return (Part){.key = "max_prefill_predict_length",
+                      .prompt = prefill > longest.prompt ? prefill : longest.prompt,
+                      .answer = USUAL_COMPLETION};
+    return (Part){.key = c->use_dpo ? "dpo.max_prompt_length" : NULL,
+                  .prompt = paired ? paired : longest.prompt,
+                  .answer = longest.answer,
+                  .is_said = paired != 0};
+}
+
+/* Rows that hold the longest record, in pieces that kernels like. */
 static int64_t length_for(const MxConfig *c, const MxConfig *said, MxDataLongest longest) {
     enum { PIECE = 64 };
-    int64_t prompt = said->dpo_max_prompt_length;
-    if (!prompt) prompt = longest.prompt;
-    return round_up(c->use_dpo ? prompt + longest.answer : longest.whole, PIECE);
+    Part part = part_of(c, said, longest);
+    return round_up(part.key ? part.prompt + part.answer : longest.whole, PIECE);
 }
 
 /* Most tokens of a prompt: of rows that are too short for both, the longer part is cut; half each
  * if both are long. */
-static int64_t prompt_for(int64_t length, MxDataLongest longest) {
+static int64_t prompt_for(int64_t length, Part part) {
     enum { PIECE = 32 };
-    int64_t rounded = round_up(longest.prompt, PIECE), half = length / 2;
-    if (rounded + longest.answer <= length) return rounded;
-    if (longest.prompt + longest.answer <= length || longest.answer <= half)
-        return length - longest.answer;
-    return longest.prompt < half ? longest.prompt : half;
+    int64_t rounded = round_up(part.prompt, PIECE), half = length / 2;
+    if (rounded + part.answer <= length) return rounded;
+    if (part.prompt + part.answer <= length || part.answer <= half) return length - part.answer;
+    return part.prompt < half ? part.prompt : half;
 }
 
 /* Records as tokens, as many of each as any model's rows hold. */
@@ -142,11 +163,10 @@ bool mx_train_found_both(MxText *out, const MxConfig *c, const MxConfig *said,
     int64_t most = model.length > 0 && model.length < MOST ? model.length : MOST;
     bool reads = data && mx_data_reads_text(c->dataset_type);
     if (reads && !read_data(c, most, data, err)) return false;
-    if (reads) {
-        int64_t length = length_for(c, said, mx_data_longest(data->data));
-        if (length > most) length = most;
-        if (length > 0) mx_text_add(out, "max_target_length: %lld\n", (long long)length);
-    }
+    MxDataLongest longest = reads ? mx_data_longest(data->data) : (MxDataLongest){0};
+    int64_t length = length_for(c, said, longest);
+    if (longest.whole)
+        mx_text_add(out, "max_target_length: %lld\n", (long long)(length < most ? length : most));
     if (model_dir) mx_text_add(out, "learning_rate: %s\n", rate_of(c));
     return true;
 }
@@ -155,9 +175,10 @@ void mx_train_found_rest(MxText *out, const MxConfig *c, const MxConfig *said,
                          const MxFoundData *data) {
     MxDataConfig config = train_data_config(c, NULL, false);
     MxDataLongest longest = data->data ? mx_data_longest(data->data) : (MxDataLongest){0};
-    if (c->use_dpo && !said->dpo_max_prompt_length && longest.prompt && c->max_target_length > 1) {
-        config.max_prompt_length = prompt_for(c->max_target_length, longest);
-        mx_text_add(out, "dpo.max_prompt_length: %lld\n", (long long)config.max_prompt_length);
+    Part part = part_of(c, said, longest);
+    if (longest.whole && part.key && !part.is_said && c->max_target_length > 1) {
+        config.max_prompt_length = prompt_for(c->max_target_length, part);
+        mx_text_add(out, "%s: %lld\n", part.key, (long long)config.max_prompt_length);
     }
     int64_t rows = data->data ? mx_data_rows(data->data, &config) : 0;
     if (train_wants(c) & TRAIN_WANTS_EVAL && c->eval_share > 0)

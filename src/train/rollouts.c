@@ -23,7 +23,8 @@ struct Rollouts {
     int32_t eos;
     MxBatch made[2];
     float *logprobs[2]; /* [rows, length] */
-    double reward_s;    /* of the last batch */
+    double seconds;     /* of the last batch … */
+    double reward_s;    /* … and of them for its rewards */
 };
 
 /* What is judged is sampled in a way of its own. */
@@ -319,6 +320,7 @@ bool rollouts_write(Rollouts *r, bool is_eval, int64_t i, MxBatch *batch, MxErro
     MxReply *replies = mx_new_n(&arena, MxReply, n);
     float *rewards = mx_new_n(&arena, float, n);
     bool are_here = false;
+    double start = mx_clock_s();
     r->reward_s = 0;
     MxResponses *kept = is_eval ? NULL : mx_train_responses(r->state, &are_here);
     if (are_here) recall(kept, batch, replies, rewards);
@@ -330,6 +332,7 @@ bool rollouts_write(Rollouts *r, bool is_eval, int64_t i, MxBatch *batch, MxErro
         *batch = r->made[is_eval];
         mx_train_give_rewards(r->state, batch, rewards, r->logprobs[is_eval]);
     }
+    r->seconds = mx_clock_s() - start;
     mx_arena_release(&arena);
     return ok;
 }
@@ -347,6 +350,10 @@ bool rollouts_judge(Rollouts *r, int64_t i, const MxBatch *batch, Answers *to, M
         if (!isnan(rewards[k])) to->n_rewards++, to->reward += (double)rewards[k];
     mx_arena_release(&arena);
     return ok;
+}
+
+double rollouts_seconds(const Rollouts *rollouts) {
+    return rollouts->seconds;
 }
 
 double rollouts_reward_s(const Rollouts *rollouts) {

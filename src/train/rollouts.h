@@ -21,6 +21,9 @@ bool rollouts_write(Rollouts *rollouts, bool is_eval, int64_t i, MxBatch *batch,
 /* rollouts_judge — writes replies to the prompts of batch i of evaluation, num_eval_passes to each,
  * and adds how right they are. Errors: as rollouts_write. */
 bool rollouts_judge(Rollouts *rollouts, int64_t i, const MxBatch *batch, Answers *to, MxError *err);
+/* rollouts_seconds — how long it took to write and reward the last batch; next to nothing if an
+ * earlier step had done it. */
+double rollouts_seconds(const Rollouts *rollouts);
 /* rollouts_reward_s — how long it took this rank to have the last batch rewarded: 0 on all but the
  * first, which does it for all. */
 double rollouts_reward_s(const Rollouts *rollouts);

@@ -49,6 +49,11 @@ is 'rows are no longer than that' "$((length - 64 < prompt)) $((prompt > length 
 is 'prompts are cut to what is said' "$(cut_of dpo.max_prompt_length=9 | sed 's/, .*//')" '1 prompts cut to their last 9 tokens'
 is 'responses that are short are not, where rows are' "$(cut_of max_target_length=24 | sed 's/.*, //')" "0 responses to their first $(cut_of max_target_length=24 | sed 's/.* //')"
 is 'what is said about the data counts' "$(found use_sft data=posttrain/rewards_train.jsonl use_grpo=true) $(found use_sft data=posttrain/rewards_train.jsonl)" 'false true'
+# Prompts to be answered, whatever else their records have.
+printf '{"question":"%s","answer":"4"}\n' 'What is 2 + 2?' 'Two and two?' >"$work/asked.jsonl"
+asked="data=$work/asked.jsonl use_grpo=true rl.reward=exact"
+# shellcheck disable=SC2086
+is 'prompts have room, and answers the rest of the longest rows of the model' "$(found max_prefill_predict_length $asked) $(found max_target_length $asked) $(found learning_rate $asked) $(found use_sft $asked)" '64 128 1e-06 false'
 echo 'use_grpo: true' >"$work/purpose.yml"
 is 'in a file too' "$(found use_sft --config configs/base.yml --config "$work/purpose.yml" data=posttrain/rewards_train.jsonl)" false
 is 'adapters faster' "$(found learning_rate $talks lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8)" 0.0002

@@ -125,7 +125,7 @@ START_TEST(conversations) {
         ck_same_rows(config, like);
         if (paths[i][1] && !strcmp(paths[i][1], "parquet")) config.kind = "grain";
         ck_same_rows(config, like);
-        ck_assert(mx_data_guess(&arena, config.path, MX_NOWHERE, &guess, &err));
+        ck_assert(mx_data_guess(&arena, config.path, false, MX_NOWHERE, &guess, &err));
         ck_assert(guess.is_sft && !guess.is_pair);
         ck_assert_str_eq(guess.kind, "hf");
         ck_assert_str_eq(guess.columns, "messages");

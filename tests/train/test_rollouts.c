@@ -98,6 +98,8 @@ START_TEST(one_token_to_choose_from) {
     ck_assert_double_eq(figure(&lines[1], "learning/avg_advantage"), 0);
     /* of all rows that go through the model, four for each of two prompts */
     ck_assert_double_eq(figure(&lines[1], "perf/per_device_tokens"), 2 * 4 * 40);
+    ck_assert_double_gt(figure(&lines[1], "perf/rollout_time_seconds"), 0);
+    ck_assert_ptr_nonnull(strstr(log_of(&arena, dir), ", rollout_seconds: "));
     mx_arena_release(&arena);
 }
 END_TEST
