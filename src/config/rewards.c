@@ -98,9 +98,10 @@ static void derive_answering(MxConfig *c) {
 
 void config_derive_rewards(ConfigLoad *load) {
     const MxConfig *c = load->config;
-    if (!c->use_grpo) return;
-    if (load->slots[MX_KEY_packing].from < CONFIG_FROM_LINE) /* a row is a response */
+    bool are_responses = c->use_grpo || c->use_kto; /* each a row */
+    if (are_responses && load->slots[MX_KEY_packing].from < CONFIG_FROM_LINE)
         say_no(load, MX_KEY_packing);
+    if (!c->use_grpo) return;
     derive_rows(load, c);
     derive_steps(load, c);
     derive_answering(load->config);

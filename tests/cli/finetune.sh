@@ -49,6 +49,8 @@ is 'rows are no longer than that' "$((length - 64 < prompt)) $((prompt > length 
 is 'prompts are cut to what is said' "$(cut_of dpo.max_prompt_length=9 | sed 's/, .*//')" '1 prompts cut to their last 9 tokens'
 is 'responses that are short are not, where rows are' "$(cut_of max_target_length=24 | sed 's/.*, //')" "0 responses to their first $(cut_of max_target_length=24 | sed 's/.* //')"
 is 'what is said about the data counts' "$(found use_sft data=posttrain/rewards_train.jsonl use_grpo=true) $(found use_sft data=posttrain/rewards_train.jsonl)" 'false true'
+is 'labels want a row each' "$(found packing data=posttrain/labels_train.jsonl use_kto=true) $(found packing data=posttrain/labels_train.jsonl use_kto=true packing=true | cut -d: -f3-4)" \
+    'false  <command line>: use_kto'
 # Prompts to be answered, whatever else their records have.
 printf '{"question":"%s","answer":"4"}\n' 'What is 2 + 2?' 'Two and two?' >"$work/asked.jsonl"
 asked="data=$work/asked.jsonl use_grpo=true rl.reward=exact"
