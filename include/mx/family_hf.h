@@ -89,6 +89,7 @@ typedef struct MxHfNames {
     bool adds_one;                           /* their norms hold w where ours hold 1 + w */
     bool scales_embedding; /* ours is multiplied with sqrt(emb_dim), tied logits divided by it */
     bool is_tied;          /* where tie_word_embeddings is missing */
+    bool is_biased;        /* where attention_bias is missing */
     bool has_caps;         /* attn_logit_softcapping, final_logit_softcapping */
     bool has_query_scalar; /* query_pre_attn_scalar */
     bool has_local_rope;   /* layers with a window are rotated plainly … */
@@ -97,9 +98,12 @@ typedef struct MxHfNames {
     int64_t default_window, default_head_dim, default_kv_heads;
     int64_t default_heads, default_vocab, default_theta, default_chosen;
     int64_t default_dense, default_shared, default_cycle;
-    double default_rotated; /* partial_rotary_factor */
-    double default_limit;   /* swiglu_limit */
-    double default_routing; /* routed_scaling_factor */
+    int64_t default_groups, default_best; /* n_group, topk_group */
+    double default_epsilon;               /* rms_norm_eps; 0 = 1e-6 */
+    const char *default_rope;             /* rope_parameters; NULL = rotations are plain */
+    double default_rotated;               /* partial_rotary_factor */
+    double default_limit;                 /* swiglu_limit */
+    double default_routing;               /* routed_scaling_factor */
     double default_attn_cap, default_final_cap;
 } MxHfNames;
 

@@ -22,8 +22,7 @@ static int type_of(int64_t ratio) {
 }
 
 /* By compress_rates; -1 = no such type. */
-static int64_t ratio_of(const HfReader *r, const MxJson *name) {
-    const char *type = mx_json_string(name);
+static int64_t ratio_of(const HfReader *r, const char *type) {
     for (int i = 0; type && i < MX_COUNT(types); i++) {
         if (strcmp(types[i].type, type) != 0) continue;
         const MxJson *said = hf_get(hf_get(r->json, "compress_rates"), type);
@@ -35,8 +34,8 @@ static int64_t ratio_of(const HfReader *r, const MxJson *name) {
 }
 
 /* Where nothing is said: two that pool all windows, then these and the others in turns. */
-static int64_t usual_ratio(int64_t layer) {
-    return types[layer < 2 || layer % 2 == 0 ? ALL : CHOSEN].ratio;
+static const char *usual_type(int64_t layer) {
+    return types[layer < 2 || layer % 2 == 0 ? ALL : CHOSEN].type;
 }
 
 /* layer_types goes before compress_ratios, which may be longer. */
@@ -46,10 +45,10 @@ static void read_ratios(HfReader *r, const HfMember *m) {
     int64_t *ratios = mx_new_n(r->arena, int64_t, n);
     bool is_so = !names || (int64_t)mx_json_length(names) == n;
     for (int64_t i = 0; is_so && i < n; i++) {
-        ratios[i] = usual_ratio(i);
-        if (names)
-            ratios[i] = ratio_of(r, mx_json_at(names, (size_t)i));
-        else if (list)
+        if (names || !list)
+            ratios[i] =
+                ratio_of(r, names ? mx_json_string(mx_json_at(names, (size_t)i)) : usual_type(i));
+        else
             is_so = mx_json_int(mx_json_at(list, (size_t)i), &ratios[i]);
         is_so = is_so && (!ratios[i] || ratios[i] >= MX_WINDOWS_CHOSEN_RATIO);
         if (!is_so || type_of(ratios[i]) != ALL) continue;
@@ -196,9 +195,8 @@ static void read_pooled(HfReader *r, const MxJson *rope, const char *name) {
 /* transformers 5 tells layers apart; in the published spelling all is that of those that pool. */
 static void read_rope(HfReader *r, const HfMember *m) {
     MxHfModel *model = r->model;
-    const MxJson *all = hf_get(r->json, "rope_parameters");
-    const char *name = all ? "rope_parameters" : "rope_scaling";
-    if (!all) all = hf_get(r->json, name);
+    const char *name;
+    const MxJson *all = hf_rope_said(r, &name);
     const MxJson *own = hf_get(all, "main"), *pooled = hf_get(all, "compress");
     bool is_apart = own && pooled;
     model->rope_factor = model->rotated = 1;

@@ -17,6 +17,10 @@ static bool has_own_width(const MxHfNames *names) {
 /* Families have one of several names for their number. */
 static const char *const counts[] = {"num_experts", "num_local_experts", "n_routed_experts"};
 
+static const char *count_of(const MxHfNames *names) {
+    return counts[names->like_deepseek ? 2 : !has_own_width(names)];
+}
+
 static void read_count(HfReader *r, const HfMember *m) {
     const char *found = NULL;
     for (int i = 0; i < MX_COUNT(counts); i++)
@@ -24,16 +28,15 @@ static void read_count(HfReader *r, const HfMember *m) {
     r->model->n_experts = 1;
     if (r->names->asks_experts && !hf_flag(r, "enable_moe_block")) return;
     if (r->names->experts)
-        hf_read_size(r, found ? found : m->theirs, m->most, 0, &r->model->n_experts);
+        hf_read_size(r, found ? found : count_of(r->names), m->most, 0, &r->model->n_experts);
     else if (found && hf_flag(r, found))
         hf_refuse(r, found, "not available here");
 }
 
 static void write_count(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
-    int which = names->like_deepseek ? 2 : !has_own_width(names);
     bool has = !names->asks_experts || model->n_experts > 1;
     if (names->asks_experts) mx_json_set_bool(out, "enable_moe_block", has);
-    if (names->experts && has) mx_json_set_int(out, counts[which], model->n_experts);
+    if (names->experts && has) mx_json_set_int(out, count_of(names), model->n_experts);
 }
 
 static void yaml_count(const MxHfModel *model, MxText *t) {
@@ -124,8 +127,8 @@ static bool fits_shared(const MxConfig *c, const MxHfNames *names, MxError *err)
 /* Ours are the softmax of the chosen scores, which is that of all, divided by their sum; or, of
  * deepseek_v3, sigmoids divided by their sum. Mixtral's always are. */
 static void read_norm(HfReader *r, const HfMember *m) {
-    bool is_usual = r->names->norms_anyway && !hf_get(r->json, m->theirs);
-    if (!is_usual && !hf_flag(r, m->theirs)) hf_lack(r, m->theirs, hf_get(r->json, m->theirs));
+    bool is_usual = r->names->norms_anyway && !mx_json_get(r->json, m->theirs); /* null = false */
+    if (!is_usual && !hf_flag(r, m->theirs)) hf_lack(r, m->theirs, mx_json_get(r->json, m->theirs));
 }
 
 static void write_norm(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
@@ -136,8 +139,8 @@ static void write_norm(const MxHfModel *model, const MxHfNames *names, MxJson *o
 /* One group is none. */
 static void read_groups(HfReader *r, const HfMember *m) {
     MxHfModel *model = r->model;
-    hf_read_size(r, m->theirs, model->n_experts, 1, &model->n_groups);
-    hf_read_size(r, "topk_group", model->n_groups, 1, &model->n_best);
+    hf_read_size(r, m->theirs, model->n_experts, r->names->default_groups, &model->n_groups);
+    hf_read_size(r, "topk_group", model->n_groups, r->names->default_best, &model->n_best);
     if (model->n_groups == 1) model->n_groups = model->n_best = -1;
 }
 

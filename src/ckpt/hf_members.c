@@ -43,11 +43,12 @@ void hf_read_number(const HfReader *r, const MxJson *object, const char *key, do
                     double *out) {
     const MxJson *value = hf_get(object, key);
     *out = missing;
-    if (!value || (mx_json_number(value, out) && *out > 0 && isfinite(*out))) return;
+    if (!value && !isnan(missing)) return;
+    if (value && mx_json_number(value, out) && *out > 0 && isfinite(*out)) return;
     hf_refuse(r, key,
               mx_arena_printf(r->arena, "found %s, wanted a number above 0",
-                              mx_json_dump(r->arena, value, false)));
-    *out = missing;
+                              value ? mx_json_dump(r->arena, value, false) : "nothing"));
+    *out = isnan(missing) ? 1 : missing;
 }
 
 int64_t hf_missing(const HfReader *r, const HfMember *m) {
@@ -244,7 +245,8 @@ static void yaml_score(const MxHfModel *model, MxText *t) {
 
 static void read_bias(HfReader *r, const HfMember *m) {
     MxHfBias bias = r->names->bias;
-    bool is_said = hf_flag(r, m->theirs);
+    bool is_there = hf_get(r->json, m->theirs) != NULL;
+    bool is_said = is_there ? hf_flag(r, m->theirs) : r->names->is_biased;
     r->model->has_bias = bias == MX_HF_BIAS_ALWAYS || (is_said && bias);
     if (is_said && !bias) hf_refuse(r, m->theirs, "found true, but this family has no biases");
 }
@@ -336,7 +338,8 @@ const HfMember hf_members[] = {
     {.theirs = "hidden_act",
      .read = read_activation, .write = write_activation, .yaml = yaml_activation, .fits = fits_activation},
     {.theirs = "rms_norm_eps", .ours = "normalization_layer_epsilon",
-     HF_NUMBER_OF(epsilon, normalization_layer_epsilon), .usual = 1e-6, .agrees = true},
+     HF_NUMBER_OF(epsilon, normalization_layer_epsilon), .usual = 1e-6, .of_family = HF_OF(default_epsilon),
+     .agrees = true},
     {.theirs = "tie_word_embeddings", .ours = "logits_via_embedding", HF_FLAG_OF(is_tied, logits_via_embedding),
      .shapes = true, .agrees = true, .read = read_tied, .yaml = yaml_tied, .fits = fits_tied},
     {.theirs = "architectures", .ours = "score_head", HF_FLAG_OF(has_score, score_head),

@@ -69,9 +69,9 @@ const HfMember *hf_next_member(const HfMember *m, const MxHfNames *names);
 
 /* For functions of rows. hf_get — NULL if it is missing or null. hf_flag — whether it says
  * something. hf_refuse — it stands for other parameters. hf_lack — mxtrain does not do it.
- * hf_read_size, hf_read_number — missing: what counts where it is missing or null, of a size 0 = it
- * must be there. hf_missing — that of a member of the kind HF_SIZE. hf_must_be — that a key of ours
- * is as all their models have it. */
+ * hf_read_size, hf_read_number — missing: what counts where it is missing or null; of a size 0, of
+ * a number NAN = it must be there. hf_missing — that of a member of the kind HF_SIZE. hf_must_be —
+ * that a key of ours is as all their models have it. */
 MxJson *hf_get(const MxJson *object, const char *key);
 bool hf_flag(const HfReader *r, const char *key);
 bool hf_refuse(const HfReader *r, const char *member, const char *what);
@@ -92,6 +92,9 @@ void hf_yaml_yarn(const MxHfModel *model, MxText *t);
 /* hf_read_theta — a whole number of ours; missing  what counts where it is missing. */
 void hf_read_theta(HfReader *r, const MxJson *object, const char *key, double missing,
                    int64_t *out);
+/* hf_rope_said — of rotations: as transformers, rope_scaling before rope_parameters, if either says
+ * something, else what the family's models have then, or NULL; name  for messages. */
+const MxJson *hf_rope_said(const HfReader *r, const char **name);
 /* hf_rope_kind — "default" where an object names none; NULL = it is no word. */
 const char *hf_rope_kind(const MxJson *rope);
 

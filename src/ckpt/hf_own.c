@@ -94,7 +94,7 @@ static const MxJson *read_of_layers(HfReader *r) {
 static void read_own_heads(HfReader *r, const HfMember *m) {
     MxHfModel *model = r->model;
     MxJson *whole = r->json, *of_layers = (MxJson *)(intptr_t)read_of_layers(r);
-    bool is_new = hf_get(whole, "per_layer_config") != NULL;
+    bool is_new = mx_json_get(whole, "per_layer_config") != NULL; /* null = nothing is their own */
     int64_t heads = model->n_kv_heads, width = model->head_dim;
     model->shares_kv = hf_flag(r, "attention_k_eq_v");
     model->own_kv_heads = heads;

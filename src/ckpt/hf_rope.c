@@ -40,10 +40,31 @@ void hf_read_theta(HfReader *r, const MxJson *object, const char *key, double mi
         hf_lack(r, key, hf_get(object, key));
 }
 
-/* What transformers 5 says of the layers of one kind, where a family has two, or of all. */
-static const MxJson *rope_of(const HfReader *r, const char *layers) {
-    const MxJson *all = hf_get(r->json, "rope_parameters");
-    return r->names->has_local_rope && hf_get(all, layers) ? hf_get(all, layers) : all;
+static MxJson *usual_rope(const HfReader *r) {
+    const char *text = r->names->default_rope;
+    return text ? mx_json_parse(r->arena, text, strlen(text), "default_rope", r->err) : NULL;
+}
+
+const MxJson *hf_rope_said(const HfReader *r, const char **name) {
+    static const char *const spellings[] = {"rope_scaling", "rope_parameters"};
+    for (int i = 0; i < MX_COUNT(spellings); i++) {
+        *name = spellings[i];
+        if (hf_flag(r, *name)) return hf_get(r->json, *name);
+    }
+    return usual_rope(r);
+}
+
+/* Of layers that see all, where those with a window are told apart: members of rope_scaling go
+ * before those of full_attention. */
+static const MxJson *rope_of_full(const HfReader *r) {
+    const MxJson *own = hf_get(hf_get(r->json, "rope_parameters"), "full_attention");
+    const MxJson *scaling = hf_get(r->json, "rope_scaling"), *from[] = {own, scaling};
+    MxJson *both = mx_json_object(r->arena), *value;
+    const char *key;
+    for (int k = 0; k < MX_COUNT(from); k++)
+        for (size_t i = 0; mx_json_member(from[k], i, &key, &value); i++)
+            mx_json_set(both, key, value);
+    return both;
 }
 
 const char *hf_rope_kind(const MxJson *rope) {
@@ -63,8 +84,10 @@ void hf_read_yarn(HfReader *r, const MxJson *rope) {
     MxHfModel *model = r->model;
     double length, scale = 0, all = 0, amplitude;
     const MxJson *truncates = hf_get(rope, "truncate");
-    hf_read_number(r, rope, "factor", 1, &model->yarn_factor);
     hf_read_number(r, rope, "original_max_position_embeddings", (double)model->length, &length);
+    double longer =
+        mx_json_get(rope, "factor") ? (double)model->length / length : NAN; /* of null */
+    hf_read_number(r, rope, "factor", longer, &model->yarn_factor);
     hf_read_number(r, rope, "beta_fast", 32, &model->yarn_fast);
     hf_read_number(r, rope, "beta_slow", 1, &model->yarn_slow);
     if (hf_says_something(mx_json_get(rope, "mscale")))
@@ -161,11 +184,10 @@ static void read_rotated(HfReader *r, const MxJson *rope) {
         hf_lack(r, "partial_rotary_factor", hf_get(part, "partial_rotary_factor"));
 }
 
-/* Theta, and rope_scaling or, in the spelling of transformers 5, rope_parameters. */
+/* Theta, and rope_parameters or, in the spelling of transformers 4, rope_scaling. */
 static void read_rope(HfReader *r, const HfMember *m) {
-    const MxJson *rope = rope_of(r, "full_attention");
-    const char *name = rope ? "rope_parameters" : "rope_scaling";
-    if (!rope) rope = hf_get(r->json, name);
+    const char *name = "rope_parameters";
+    const MxJson *rope = r->names->has_local_rope ? rope_of_full(r) : hf_rope_said(r, &name);
     const char *kind = hf_rope_kind(rope);
     double usual = (double)r->names->default_theta;
     const MxJson *base = hf_get(rope, m->theirs) ? rope : r->json;
@@ -174,7 +196,7 @@ static void read_rope(HfReader *r, const HfMember *m) {
     read_rotated(r, rope);
     bool is_default = kind && !strcmp(kind, "default"), is_linear = kind && !strcmp(kind, "linear");
     if (is_linear)
-        hf_read_number(r, rope, "factor", 1, &r->model->rope_factor);
+        hf_read_number(r, rope, "factor", NAN, &r->model->rope_factor);
     else if (kind && !strcmp(kind, "llama3") && r->names->interleaves)
         read_stretch(r, rope);
     else if (kind && !strcmp(kind, "yarn") && !r->names->interleaves)
@@ -185,13 +207,13 @@ static void read_rope(HfReader *r, const HfMember *m) {
 
 /* Of layers with a window, which are rotated plainly. */
 static void read_local_rope(HfReader *r, const HfMember *m) {
-    const MxJson *rope = rope_of(r, "sliding_attention");
-    bool is_new = hf_get(rope, "rope_theta") && rope != rope_of(r, "full_attention");
+    const MxJson *rope = hf_get(hf_get(r->json, "rope_parameters"), "sliding_attention");
+    bool is_new = hf_get(rope, "rope_theta") != NULL;
     if (!r->names->has_local_rope) return;
     double usual = r->names->has_own_theta ? m->usual : (double)r->model->rope_theta;
     hf_read_theta(r, is_new ? rope : r->json, is_new ? "rope_theta" : m->theirs, usual,
                   &r->model->local_theta);
-    const char *kind = is_new ? hf_rope_kind(rope) : "default";
+    const char *kind = hf_rope_kind(rope);
     if (!kind || strcmp(kind, "default")) hf_lack(r, "rope_parameters", rope);
 }
 
@@ -226,17 +248,19 @@ static void write_rope(const MxHfModel *model, const MxHfNames *names, MxJson *o
     mx_json_set_number(out, "rope_theta", (double)model->rope_theta);
     if (names->default_rotated > 0 || model->rotated != 1)
         mx_json_set_number(out, "partial_rotary_factor", model->rotated);
-    if (!model->is_stretched && model->rope_factor == 1 && !model->is_yarn) return;
+    const char *kind = model->is_stretched       ? "llama3"
+                       : model->is_yarn          ? "yarn"
+                       : model->rope_factor != 1 ? "linear"
+                                                 : "default";
+    bool is_default = !strcmp(kind, "default");
+    if (is_default && !names->default_rope) return;
     MxJson *rope = mx_json_put_object(out, "rope_scaling");
-    mx_json_set_string(rope, "rope_type",
-                       model->is_stretched ? "llama3"
-                       : model->is_yarn    ? "yarn"
-                                           : "linear");
+    mx_json_set_string(rope, "rope_type", kind);
     if (model->is_yarn)
         hf_write_yarn(model, rope);
     else if (model->is_stretched)
         write_stretch(model, rope);
-    else
+    else if (!is_default)
         mx_json_set_number(rope, "factor", model->rope_factor);
 }
 

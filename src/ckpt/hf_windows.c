@@ -34,7 +34,8 @@ static void read_pattern(HfReader *r, const HfMember *m) {
 
 static void read_window(HfReader *r, const HfMember *m) {
     MxHfWindow window = r->names->window;
-    bool is_null = mx_json_get(r->json, m->theirs) && !hf_get(r->json, m->theirs);
+    bool is_missing = !mx_json_get(r->json, m->theirs);
+    bool is_null = is_missing ? !r->names->default_window : !hf_get(r->json, m->theirs);
     const MxJson *types = hf_get(r->json, "layer_types");
     if (window == MX_HF_WINDOW_TURNS) {
         hf_read_size(r, m->theirs, m->most, r->names->default_window, &r->model->window);

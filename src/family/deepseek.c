@@ -14,7 +14,8 @@
     .architecture = architecture_, .norms = FAMILY_LLAMA_HF_NORMS, .shared = "shared_experts",     \
     .experts = MX_HF_EXPERTS_PROJ, .like_deepseek = true, .has_groups = true, .looks_ahead = true, \
     .tells_pairs = true, .tells_norm = true, .norms_anyway = true, .score = "sigmoid",             \
-    .has_score_bias = true, .default_chosen = 8, .default_dense = 3, .default_routing = 2.5
+    .has_score_bias = true, .default_chosen = 8, .default_dense = 3, .default_groups = 8,          \
+    .default_best = 4, .default_routing = 2.5
 
 enum { SPARSE, DENSE };
 

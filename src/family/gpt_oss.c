@@ -40,5 +40,10 @@ const MxFamily family_gpt_oss = {
               .default_head_dim = 64,
               .default_kv_heads = 8,
               .default_theta = 150000,
+              .default_epsilon = 1e-5,
+              .default_rope = "{\"rope_type\": \"yarn\", \"factor\": 32.0, \"beta_fast\": 32.0, "
+                              "\"beta_slow\": 1.0, \"truncate\": false, "
+                              "\"original_max_position_embeddings\": 4096}",
+              .is_biased = true,
               .default_chosen = 4},
 };

@@ -71,6 +71,7 @@ const MxFamily family_llama4 = {
               .default_heads = 40,
               .default_vocab = 202048,
               .default_theta = 500000,
+              .default_epsilon = 1e-5,
               .default_chosen = 1},
 };
 

@@ -28,6 +28,7 @@ const MxFamily family_mixtral = {
               .experts = MX_HF_EXPERTS_W,
               .default_kv_heads = 8,
               .default_theta = 1000000,
+              .default_epsilon = 1e-5,
               .default_chosen = 2},
 };
 

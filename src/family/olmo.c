@@ -31,5 +31,6 @@ const MxFamily family_olmo3 = {
               .window = MX_HF_WINDOW_TURNS,
               .has_local_rope = true,
               .default_window = 4096,
-              .default_theta = 500000},
+              .default_theta = 500000,
+              .default_epsilon = 1e-5},
 };

@@ -264,9 +264,7 @@ static const char *const kinds[] = {
     // clang-format on
 };
 
-START_TEST(configs_tell_as_much) {
-    const char *from = hf_model_if_here(kinds[_i]);
-    if (!from) return;
+static void ck_tells_as_much(const char *from) {
     ck_tool(0, "mxconvert %s {}/ours.h5", from);
     const char *text = mx_arena_printf(&arena, "%sdataset_type: synthetic\n",
                                        (const char *)content("ours.yml").data);
@@ -276,6 +274,21 @@ START_TEST(configs_tell_as_much) {
     ck_says("EQUAL");
     ck_tool(0, "mxconvert {}/theirs {}/again.h5");
     ck_same_bytes("again.yml", "ours.yml");
+}
+
+START_TEST(configs_tell_as_much) {
+    const char *from = hf_model_if_here(kinds[_i]);
+    if (from) ck_tells_as_much(from);
+}
+END_TEST
+
+/* Where config.json says nothing of rotations, transformers takes yarn of gpt_oss. */
+START_TEST(plain_rotations_are_said) {
+    if (!hf_model_if_here("gpt_oss_tiny")) return;
+    put_hf_model("gpt_oss_tiny", "config.json", "\"rope_type\": \"yarn\"",
+                 "\"rope_type\": \"default\"");
+    ck_tells_as_much(in_folder("x"));
+    ck_assert(strstr((const char *)content("ours.yml").data, "rope_type: default\n"));
 }
 END_TEST
 
@@ -313,7 +326,7 @@ static const struct {
      "x/config.json: model_type: found \"olmo2\", not available yet: llama, mistral, "},
     {"\"mlp_bias\": false", "\"num_local_experts\": 4", "num_local_experts: not available here"},
     {"\"model_type\": \"llama\"", "\"sliding_window\": null, \"model_type\": \"mixtral\"",
-     "num_experts: found nothing, wanted a whole number from 1 to"},
+     "num_local_experts: found nothing, wanted a whole number from 1 to"},
     {"\"model_type\": \"llama\"",
      "\"num_experts\": 4, \"num_experts_per_tok\": 5, \"moe_intermediate_size\": 8, "
      "\"decoder_sparse_step\": 2, \"mlp_only_layers\": [1], \"model_type\": \"qwen3_moe\"",
@@ -543,6 +556,7 @@ Suite *hf_suite(void) {
     tcase_add_test(tcase, damage_is_found);
     tcase_add_test(tcase, from_a_config_of_ours);
     tcase_add_loop_test(tcase, configs_tell_as_much, 0, MX_COUNT(kinds));
+    tcase_add_test(tcase, plain_rotations_are_said);
     tcase_add_test(tcase, dry_runs_name_both_sides);
     tcase = add_case(suite, "misfits");
     tcase_add_test(tcase, kimi_is_read_as_deepseek);

@@ -115,6 +115,68 @@ START_TEST(layers_have_their_own) {
 }
 END_TEST
 
+/* What members mean that are missing, null or said in both spellings: what transformers 5.24's
+ * AutoConfig makes of these. */
+#define EXPERTS  "\"num_local_experts\": 4, "
+#define DEEPSEEK "\"n_routed_experts\": 16, \"moe_intermediate_size\": 8, "
+#define PLAIN    "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 5000}"
+#define LINEAR   "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 3}"
+
+static const struct {
+    const char *type, *members, *says;
+} meant[] = {
+    {"gpt_oss", EXPERTS "\"rope_scaling\": null", "rope_factor: 32\n"},
+    {"gpt_oss", EXPERTS "\"rope_theta\": 5000", "original_max_position_embeddings: 4096\n"},
+    {"gpt_oss", EXPERTS "\"rope_scaling\": {\"rope_type\": \"default\"}", "rope_type: default\n"},
+    {"gpt_oss", EXPERTS "\"head_dim\": 8", "attention_bias: true\n"},
+    {"gpt_oss", EXPERTS "\"attention_bias\": false", "attention_bias: false\n"},
+    {"gpt_oss", EXPERTS "\"head_dim\": 8", "normalization_layer_epsilon: 1e-05\n"},
+    {"gpt_oss", "\"num_local_experts\": null", "num_local_experts: found nothing, wanted"},
+    {"mixtral", EXPERTS "\"head_dim\": 8", "attention_type: global\n"},
+    {"mixtral", EXPERTS "\"head_dim\": 8", "normalization_layer_epsilon: 1e-05\n"},
+    {"llama4_text", EXPERTS "\"head_dim\": 8", "normalization_layer_epsilon: 1e-05\n"},
+    {"olmo3", "\"sliding_window\": 8", "normalization_layer_epsilon: 1e-05\n"},
+    {"qwen3", "\"sliding_window\": 8", "normalization_layer_epsilon: 1e-06\n"},
+    {"deepseek_v3", DEEPSEEK "\"kv_lora_rank\": 8", "n_routing_groups: 8\n"},
+    {"deepseek_v3", DEEPSEEK "\"kv_lora_rank\": 8", "topk_routing_group: 4\n"},
+    {"deepseek_v3", DEEPSEEK "\"norm_topk_prob\": null", "norm_topk_prob: found null"},
+    {"deepseek_v4", DEEPSEEK "\"compress_rates\": {\"heavily_compressed_attention\": 9}",
+     "compress_ratios: [9, 9, 9, 4, 9, 4]\n"},
+    {"gemma4_text", "\"hidden_size_per_layer_input\": 0, \"per_layer_config\": null",
+     "global_head_dim: 256\n"},
+    {"qwen3", LINEAR ", \"rope_theta\": 77, " PLAIN, "rope_linear_scaling_factor: 3.0\n"},
+    {"qwen3", LINEAR ", \"rope_theta\": 77, " PLAIN, "rope_max_timescale: 77\n"},
+    {"qwen3", "\"rope_scaling\": {}, \"rope_theta\": 77, " PLAIN, "rope_max_timescale: 5000\n"},
+    {"olmo3", LINEAR ", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5000}}",
+     "rope_linear_scaling_factor: 3.0\n"},
+    {"olmo3", LINEAR ", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5000}}",
+     "rope_max_timescale: 5000\n"},
+    {"gemma3_text", PLAIN, "rope_max_timescale: 1000000\n"},
+    {"qwen3", "\"rope_scaling\": {\"rope_type\": \"linear\"}", "factor: found nothing, wanted"},
+    {"qwen3",
+     "\"max_position_embeddings\": 96, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": "
+     "null, "
+     "\"original_max_position_embeddings\": 32}",
+     "rope_factor: 3\n"},
+};
+
+START_TEST(members_mean_what_theirs_do) {
+    const char *text = mx_arena_printf(
+        &arena,
+        "{\"model_type\": \"%s\", \"hidden_size\": 32, \"num_attention_heads\": 4, "
+        "\"intermediate_size\": 64, \"num_hidden_layers\": 6, \"vocab_size\": 160, %s}",
+        meant[_i].type, meant[_i].members);
+    MxHfModel model;
+    put_content("config.json", text, strlen(text));
+    bool ok = mx_hf_read_config(&arena, in_folder("config.json"), &model, &err);
+    const char *told = !ok            ? err.text.data
+                       : *model.lacks ? model.lacks
+                                      : mx_hf_yaml(&arena, &model);
+    ck_assert_msg(strstr(told, meant[_i].says) != NULL, "\"%s\" is not in: %s", meant[_i].says,
+                  told);
+}
+END_TEST
+
 /* Of published models, without what changes nothing: the same as our presets of them, but for what
  * presets have of MaxText: experts of all groups, and windows that are rotated by yarn. */
 static const struct {
@@ -269,6 +331,7 @@ Suite *hf_config_suite(void) {
     tcase_add_loop_test(tcase, runs_keep_config_json, 0, MX_COUNT(runs));
     tcase_add_test(tcase, config_json_is_made_where_it_must_be);
     tcase_add_loop_test(tcase, layers_have_their_own, 0, MX_COUNT(owns));
+    tcase_add_loop_test(tcase, members_mean_what_theirs_do, 0, MX_COUNT(meant));
     tcase_add_loop_test(tcase, published_models_are_our_presets, 0, MX_COUNT(published));
     return suite;
 }
