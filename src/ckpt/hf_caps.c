@@ -57,7 +57,14 @@ static void take_query_scalar(const MxConfig *c, MxHfModel *model) {
 
 static void write_query_scalar(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
     double scalar = model->query_scalar > 0 ? model->query_scalar : (double)model->head_dim;
-    if (names->has_query_scalar) mx_json_set_number(out, "query_pre_attn_scalar", scalar);
+    if (names->has_query_scalar) mx_json_set_int(out, "query_pre_attn_scalar", (int64_t)scalar);
+}
+
+/* transformers takes whole numbers alone. */
+static bool fits_query_scalar(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    double scalar = c->query_pre_attn_scalar;
+    return hf_must_be(c, MX_KEY_query_pre_attn_scalar,
+                      !names->has_query_scalar || scalar == floor(scalar), "whole numbers", err);
 }
 
 static void yaml_query_scalar(const MxHfModel *model, MxText *t) {
@@ -69,7 +76,7 @@ static void yaml_query_scalar(const MxHfModel *model, MxText *t) {
 const HfMember hf_cap_members[] = {
     {.theirs = "query_pre_attn_scalar", HF_NUMBER_OF(query_scalar, query_pre_attn_scalar),
      .usual = 256, .agrees = true, .read = read_query_scalar, .take = take_query_scalar,
-     .write = write_query_scalar, .yaml = yaml_query_scalar},
+     .write = write_query_scalar, .yaml = yaml_query_scalar, .fits = fits_query_scalar},
     {.theirs = "attn_logit_softcapping", HF_NUMBER_OF(attn_cap, attn_logits_soft_cap),
      .of_family = HF_OF(default_attn_cap), .agrees = true, .read = read_cap, .write = write_caps, .yaml = yaml_caps,
      .fits = fits_attn_cap},

@@ -237,31 +237,47 @@ static void yaml_local_rope(const MxHfModel *model, MxText *t) {
 
 /* Layers with a window are rotated plainly there. */
 static bool fits_local_rope(const MxConfig *c, const MxHfNames *names, MxError *err) {
-    bool is_so = !names->has_local_rope || names->has_own_theta ||
-                 (c->local_rope_max_timescale < 0 && !strcmp(c->rope_type, "default")) ||
-                 c->local_rope_max_timescale == c->rope_max_timescale;
-    return hf_must_be(c, MX_KEY_local_rope_max_timescale, is_so, "rope_max_timescale", err);
+    bool is_plain = !strcmp(c->rope_type, "default") && c->rope_linear_scaling_factor == 1;
+    bool is_so = !names->has_local_rope || names->has_own_theta || is_plain ||
+                 c->local_rope_max_timescale > 0;
+    return hf_must_be(c, MX_KEY_local_rope_max_timescale, is_so, "a number above 0", err);
 }
 
-/* In the spelling of transformers 4, which 5 reads as well. */
-static void write_rope(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
-    mx_json_set_number(out, "rope_theta", (double)model->rope_theta);
-    if (names->default_rotated > 0 || model->rotated != 1)
-        mx_json_set_number(out, "partial_rotary_factor", model->rotated);
+static void write_scaling(const MxHfModel *model, MxJson *rope) {
     const char *kind = model->is_stretched       ? "llama3"
                        : model->is_yarn          ? "yarn"
                        : model->rope_factor != 1 ? "linear"
                                                  : "default";
-    bool is_default = !strcmp(kind, "default");
-    if (is_default && !names->default_rope) return;
-    MxJson *rope = mx_json_put_object(out, "rope_scaling");
     mx_json_set_string(rope, "rope_type", kind);
     if (model->is_yarn)
         hf_write_yarn(model, rope);
     else if (model->is_stretched)
         write_stretch(model, rope);
-    else if (!is_default)
+    else if (model->rope_factor != 1)
         mx_json_set_number(rope, "factor", model->rope_factor);
+}
+
+/* Two kinds of layers without a name for the theta of one: as transformers 5 tells them, which of
+ * the spelling of 4 takes another theta for windows. */
+static void write_kinds(const MxHfModel *model, MxJson *out) {
+    MxJson *both = mx_json_put_object(out, "rope_parameters");
+    MxJson *full = mx_json_put_object(both, "full_attention");
+    MxJson *windows = mx_json_put_object(both, "sliding_attention");
+    write_scaling(model, full);
+    mx_json_set_number(full, "rope_theta", (double)model->rope_theta);
+    mx_json_set_string(windows, "rope_type", "default");
+    mx_json_set_number(windows, "rope_theta", (double)model->local_theta);
+}
+
+/* In the spelling of transformers 4, which 5 reads as well. */
+static void write_rope(const MxHfModel *model, const MxHfNames *names, MxJson *out) {
+    bool is_plain = !model->is_stretched && model->rope_factor == 1 && !model->is_yarn;
+    mx_json_set_number(out, "rope_theta", (double)model->rope_theta);
+    if (names->default_rotated > 0 || model->rotated != 1)
+        mx_json_set_number(out, "partial_rotary_factor", model->rotated);
+    if (!is_plain || names->default_rope)
+        write_scaling(model, mx_json_put_object(out, "rope_scaling"));
+    if (names->has_local_rope && !names->has_own_theta) write_kinds(model, out);
 }
 
 static void yaml_rope(const MxHfModel *model, MxText *t) {

@@ -282,13 +282,28 @@ START_TEST(configs_tell_as_much) {
 }
 END_TEST
 
-/* Where config.json says nothing of rotations, transformers takes yarn of gpt_oss. */
-START_TEST(plain_rotations_are_said) {
-    if (!hf_model_if_here("gpt_oss_tiny")) return;
-    put_hf_model("gpt_oss_tiny", "config.json", "\"rope_type\": \"yarn\"",
-                 "\"rope_type\": \"default\"");
+/* Models of which another config.json is made, with what it says: where there is nothing about
+ * rotations, transformers takes yarn of gpt_oss; of olmo3 the theta of windows stands in
+ * rope_parameters alone; a class that wants a whole number refuses 24.0. */
+static const struct {
+    const char *model, *word, *instead, *says;
+} others[] = {
+    {"gpt_oss_tiny", "\"rope_type\": \"yarn\"", "\"rope_type\": \"default\"",
+     "\"rope_scaling\": {\n  \"rope_type\": \"default\"\n }"},
+    {"olmo3_tiny", "\"sliding_attention\": {\n      \"rope_theta\": 10000.0",
+     "\"sliding_attention\": {\n      \"rope_theta\": 500.0",
+     "\"sliding_attention\": {\n   \"rope_type\": \"default\",\n   \"rope_theta\": 500.0"},
+    {"gemma2", NULL, "", "\"query_pre_attn_scalar\": 24,"},
+    {"gemma3_turns", "\"query_pre_attn_scalar\": 20", "\"query_pre_attn_scalar\": 7",
+     "\"query_pre_attn_scalar\": 7,"},
+};
+
+START_TEST(other_configs_tell_as_much) {
+    if (!hf_model_if_here(others[_i].model)) return;
+    put_hf_model(others[_i].model, "config.json", others[_i].word, others[_i].instead);
     ck_tells_as_much(in_folder("x"));
-    ck_assert(strstr((const char *)content("ours.yml").data, "rope_type: default\n"));
+    const char *made = (const char *)content("theirs/config.json").data;
+    ck_assert_msg(strstr(made, others[_i].says) != NULL, "no %s in %s", others[_i].says, made);
 }
 END_TEST
 
@@ -556,7 +571,7 @@ Suite *hf_suite(void) {
     tcase_add_test(tcase, damage_is_found);
     tcase_add_test(tcase, from_a_config_of_ours);
     tcase_add_loop_test(tcase, configs_tell_as_much, 0, MX_COUNT(kinds));
-    tcase_add_test(tcase, plain_rotations_are_said);
+    tcase_add_loop_test(tcase, other_configs_tell_as_much, 0, MX_COUNT(others));
     tcase_add_test(tcase, dry_runs_name_both_sides);
     tcase = add_case(suite, "misfits");
     tcase_add_test(tcase, kimi_is_read_as_deepseek);
