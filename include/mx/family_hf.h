@@ -66,7 +66,8 @@ typedef struct MxHfNames {
                             moe_layers */
     bool tells_pairs;    /* rope_interleave, of latent attention; without it they are neighbours */
     bool tells_norm;     /* norm_topk_prob … */
-    bool norms_anyway;   /* … which is true where it is missing */
+    bool norms_anyway;   /* … which is true where it is missing … */
+    bool norms_within;   /* … or where it is missing in the models of outer_type */
     bool sees_chunks;    /* attention_chunk_size */
     bool tunes_queries;  /* attn_temperature_tuning, attn_scale, floor_scale */
     bool norms_turned;   /* use_qk_norm, of norms without a scale */
@@ -89,6 +90,7 @@ typedef struct MxHfNames {
     bool adds_one;                           /* their norms hold w where ours hold 1 + w */
     bool scales_embedding; /* ours is multiplied with sqrt(emb_dim), tied logits divided by it */
     bool is_tied;          /* where tie_word_embeddings is missing */
+    bool ties_within;      /* in models of outer_type, as text_config says, not as these do */
     bool is_biased;        /* where attention_bias is missing */
     bool has_caps;         /* attn_logit_softcapping, final_logit_softcapping */
     bool has_query_scalar; /* query_pre_attn_scalar */

@@ -86,9 +86,14 @@ static bool take_inner(HfReader *r, const char *name, const char *architecture) 
     return true;
 }
 
-/* The text model of one that also sees images. */
+/* The text model of one that also sees images, whose embeddings are tied if the outer model says
+ * so.
+ */
 static bool take_text_config(HfReader *r) {
+    static const char tied[] = "tie_word_embeddings";
+    const MxJson *said = r->names->ties_within ? NULL : hf_get(r->json, tied);
     if (!take_inner(r, "text_config", r->names->architecture)) return false;
+    if (said) mx_json_set(r->json, tied, said);
     mx_json_set_string(r->json, "model_type", r->names->model_type);
     r->model->is_within = true;
     return true;
@@ -117,16 +122,14 @@ static bool read_model(MxArena *arena, const char *path, MxJson *json, MxHfModel
                        hf_families(arena));
     MxJson *outer = r.json;
     if (hf_is_outer(r.names, type) && !take_text_config(&r)) return false;
-    if (out->is_within) {
-        out->outer = outer;
-        hf_read_encoder(&r, outer);
-    }
+    if (out->is_within) out->outer = outer;
     mx_text_init(&r.lacks, arena);
     out->decoder_block = r.family->decoder_block;
     out->names = r.names;
     out->experts = (int)r.names->experts;
     out->config = r.json;
     for (const HfMember *m = NULL; (m = hf_next_member(m, r.names));) hf_read_member(&r, m);
+    if (out->is_within) hf_read_encoder(&r, outer);
     mx_json_remove(outer, HF_FEW_BITS); /* what is made of it has none */
     mx_json_remove(r.json, HF_FEW_BITS);
     const MxLayerSpec *first = &r.family->specs[0];

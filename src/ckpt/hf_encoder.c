@@ -69,17 +69,14 @@ typedef struct Fixed {
 // clang-format off
 static const Fixed fixed[] = {
     {"gemma3", "hidden_act", .word = "gelu_pytorch_tanh"},
-    {"gemma3", "layer_norm_eps", .number = 1e-6},
     {"gemma3", "num_channels", .number = 3},
     {"llama4", "hidden_act", .word = "gelu"},
-    {"llama4", "norm_eps", .number = 1e-5},
     {"llama4", "num_channels", .number = 3},
     {"llama4", "pixel_shuffle_ratio", .number = 0.5},
     {"llama4", "rope_theta", .number = 10000, .within = "rope_parameters"},
     {"llama4", "projector_dropout", .number = 0},
     {"llama4", "attention_dropout", .number = 0},
     {"gemma4", "hidden_activation", .word = "gelu_pytorch_tanh"},
-    {"gemma4", "rms_norm_eps", .number = 1e-6},
     {"gemma4", "rope_theta", .number = 100, .within = "rope_parameters"},
     {"gemma4", "attention_dropout", .number = 0},
     {"gemma4", "attention_bias", .is_flag = true},
@@ -90,6 +87,15 @@ static const Fixed fixed[] = {
     {"gemma4", "use_bidirectional_attention", .word = "vision", .holder = AROUND, .within = "text_config", .is_needed = true},
 };
 // clang-format on
+
+/* Norms of an encoder have the text model's epsilon here; a member may say theirs. */
+static const struct {
+    const char *encoder, *theirs;
+    double usual;
+} epsilons[] = {{"gemma3", "layer_norm_eps", 1e-6},
+                {"llama4", "norm_eps", 1e-5},
+                {"gemma4", "rms_norm_eps", 1e-6},
+                {"qwen3_vl qwen3_5 qwen3_omni", NULL, 1e-6}};
 
 static bool is_of(const char *names, const MxEncoder *encoder) {
     return mx_text_has_word(names, encoder->name);
@@ -103,6 +109,16 @@ static bool is_fixed(const Fixed *f, const MxJson *value) {
     if (!value) return !f->is_needed;
     if (f->word) return word && !strcmp(word, f->word);
     return mx_json_number(value, &number) && number == f->number;
+}
+
+static bool has_epsilon(const MxEncoder *encoder, const MxJson *vision, double epsilon) {
+    for (int i = 0; i < MX_COUNT(epsilons); i++) {
+        if (!is_of(epsilons[i].encoder, encoder)) continue;
+        const MxJson *value = epsilons[i].theirs ? hf_get(vision, epsilons[i].theirs) : NULL;
+        double found = epsilons[i].usual;
+        if ((value && !mx_json_number(value, &found)) || found != epsilon) return false;
+    }
+    return true;
 }
 
 /* What would make another model of it. */
@@ -145,9 +161,9 @@ static bool read_deep(const MxJson *vision, MxHfModel *m) {
 }
 
 /* Pairs that time, row and column rotate in turn; false = they are rotated otherwise. */
-static bool read_mrope(const MxJson *outer, MxHfModel *m) {
-    const MxJson *text = hf_get(outer, "text_config"), *rope = hf_get(text, "rope_parameters");
-    if (!rope) rope = hf_get(text, "rope_scaling");
+static bool read_mrope(const HfReader *r, MxHfModel *m) {
+    const char *name;
+    const MxJson *rope = hf_rope_said(r, &name);
     const MxJson *list = hf_get(rope, "mrope_section"), *turns = hf_get(rope, "mrope_interleaved");
     bool interleaves = true;
     if (turns && (!mx_json_bool(turns, &interleaves) || !interleaves)) return false;
@@ -166,7 +182,7 @@ void hf_read_encoder(HfReader *r, const MxJson *outer) {
     MxHfModel *m = r->model;
     const MxEncoder *encoder = type ? mx_encoder_of_hf(type, r->family->decoder_block) : NULL;
     bool fits = true;
-    if (!encoder || !is_known(encoder, outer)) return;
+    if (!encoder || !is_known(encoder, outer) || !has_epsilon(encoder, vision, m->epsilon)) return;
     m->encoder = encoder;
     for (int i = 0; i < MX_COUNT(sizes); i++) {
         if (!is_of(sizes[i].encoder, encoder)) continue;
@@ -177,7 +193,7 @@ void hf_read_encoder(HfReader *r, const MxJson *outer) {
     bool is_wide = m->see_head &&
                    (m->see_head * m->see_heads != m->see_dim || m->see_kv_heads != m->see_heads);
     if (encoder->deep) fits = read_deep(vision, m) && fits;
-    if (encoder->has_mrope) fits = read_mrope(outer, m) && fits;
+    if (encoder->has_mrope) fits = read_mrope(r, m) && fits;
     if (!fits || is_wide || m->see_dim % m->see_heads || m->see_size % m->see_patch)
         hf_refuse(r, "vision_config", "its sizes do not go together");
 }

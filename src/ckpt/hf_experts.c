@@ -127,7 +127,8 @@ static bool fits_shared(const MxConfig *c, const MxHfNames *names, MxError *err)
 /* Ours are the softmax of the chosen scores, which is that of all, divided by their sum; or, of
  * deepseek_v3, sigmoids divided by their sum. Mixtral's always are. */
 static void read_norm(HfReader *r, const HfMember *m) {
-    bool is_usual = r->names->norms_anyway && !mx_json_get(r->json, m->theirs); /* null = false */
+    bool anyway = r->names->norms_anyway || (r->names->norms_within && r->model->is_within);
+    bool is_usual = anyway && !mx_json_get(r->json, m->theirs); /* null = false */
     if (!is_usual && !hf_flag(r, m->theirs)) hf_lack(r, m->theirs, mx_json_get(r->json, m->theirs));
 }
 

@@ -52,6 +52,7 @@ const MxFamily family_llama4 = {
     .hf[0] = {.model_type = "llama4_text",
               .architecture = "Llama4ForCausalLM",
               .outer_type = "llama4",
+              .ties_within = true,
               .tells_layers = true,
               .norms = FAMILY_LLAMA_HF_NORMS,
               .interleaves = true,

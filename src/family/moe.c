@@ -50,6 +50,7 @@ const MxFamily family_qwen3_moe = {
               .window = MX_HF_WINDOW_SAID,
               .experts = MX_HF_EXPERTS_PROJ,
               .tells_norm = true,
+              .norms_within = true,
               .default_window = 4096,
               .default_kv_heads = 4,
               .default_chosen = 8},

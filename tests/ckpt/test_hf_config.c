@@ -177,6 +177,52 @@ START_TEST(members_mean_what_theirs_do) {
 }
 END_TEST
 
+/* The same of models with a text model in them: whether embeddings are tied the outer one says,
+ * unless its text model has its own output (llama4); norms of encoders have an epsilon of theirs.
+ */
+static const struct {
+    const char *type, *outer, *vision, *text, *says;
+    bool sees;
+} inner[] = {
+    {"qwen3_vl", "\"tie_word_embeddings\": true, ", "qwen3_vl", "\"tie_word_embeddings\": false",
+     "logits_via_embedding: true\n", true},
+    {"qwen3_vl", "\"tie_word_embeddings\": false, ", "qwen3_vl", "\"tie_word_embeddings\": true",
+     "logits_via_embedding: false\n", true},
+    {"qwen3_vl", "", "qwen3_vl", "\"tie_word_embeddings\": true", "logits_via_embedding: true\n",
+     true},
+    {"llama4", "\"tie_word_embeddings\": false, ", "llama4_vision_model",
+     EXPERTS "\"tie_word_embeddings\": true", "logits_via_embedding: true\n", true},
+    {"qwen3_vl_moe", "", "qwen3_vl_moe", EXPERTS "\"moe_intermediate_size\": 8",
+     "base_moe_mlp_dim: 8\n", true},
+    {"qwen3_vl_moe", "", "qwen3_vl_moe",
+     EXPERTS "\"moe_intermediate_size\": 8, \"norm_topk_prob\": false", "norm_topk_prob: found",
+     true},
+    {"qwen3_vl", "", "qwen3_vl", "\"rms_norm_eps\": 1e-05", "epsilon: 1e-05\n", false},
+    {"gemma3", "", "siglip_vision_model", "\"rms_norm_eps\": 1e-05", "epsilon: 1e-05\n", false},
+    {"gemma3", "",
+     "siglip_vision_model\", \"layer_norm_eps\": 1e-5, \"hidden_act\": \"gelu_pytorch_tanh",
+     "\"rms_norm_eps\": 1e-05", "epsilon: 1e-05\n", true},
+    {"llama4", "", "llama4_vision_model", EXPERTS "\"rms_norm_eps\": 1e-06", "epsilon: 1e-06\n",
+     false},
+};
+
+START_TEST(inner_members_mean_what_theirs_do) {
+    const char *text = mx_arena_printf(
+        &arena,
+        "{\"model_type\": \"%s\", %s\"vision_config\": {\"model_type\": \"%s\"}, \"text_config\": "
+        "{\"hidden_size\": 32, \"num_attention_heads\": 4, \"intermediate_size\": 64, "
+        "\"num_hidden_layers\": 6, \"vocab_size\": 160, %s}}",
+        inner[_i].type, inner[_i].outer, inner[_i].vision, inner[_i].text);
+    MxHfModel model;
+    put_content("config.json", text, strlen(text));
+    ck_ok(mx_hf_read_config(&arena, in_folder("config.json"), &model, &err));
+    const char *told = *model.lacks ? model.lacks : mx_hf_yaml(&arena, &model);
+    ck_assert_msg(strstr(told, inner[_i].says) != NULL, "\"%s\" is not in: %s", inner[_i].says,
+                  told);
+    ck_assert_int_eq(model.encoder != NULL, inner[_i].sees);
+}
+END_TEST
+
 /* Of published models, without what changes nothing: the same as our presets of them, but for what
  * presets have of MaxText: experts of all groups, and windows that are rotated by yarn. */
 static const struct {
@@ -332,6 +378,7 @@ Suite *hf_config_suite(void) {
     tcase_add_test(tcase, config_json_is_made_where_it_must_be);
     tcase_add_loop_test(tcase, layers_have_their_own, 0, MX_COUNT(owns));
     tcase_add_loop_test(tcase, members_mean_what_theirs_do, 0, MX_COUNT(meant));
+    tcase_add_loop_test(tcase, inner_members_mean_what_theirs_do, 0, MX_COUNT(inner));
     tcase_add_loop_test(tcase, published_models_are_our_presets, 0, MX_COUNT(published));
     return suite;
 }
