@@ -68,6 +68,13 @@ def rope(r, kinds="default default linear yarn", **more):
     return out
 
 
+def rope_of_full(r, kinds="default default linear yarn"):
+    """Of one kind of layers: there transformers looks for `truncate` beside the kinds, where nobody says it."""
+    out = rope(r, kinds)
+    out.pop("truncate", None)
+    return out
+
+
 def sizes(r, **more):
     heads = r.choice([1, 2, 4])
     out = dict(hidden_size=r.choice([16, 24, 32]), intermediate_size=r.choice([12, 24, 40]), num_attention_heads=heads,
@@ -137,7 +144,7 @@ def gemma2(r):
 def gemma3(r):
     return hf.Gemma3TextConfig(**sizes(r, num_hidden_layers=r.choice([2, 6, 7])), query_pre_attn_scalar=r.choice([16, 7, 100]),
                                sliding_window=4, final_logit_softcapping=r.choice([None, 3.0]),
-                               rope_parameters=dict(full_attention=rope(r, "default linear yarn"),
+                               rope_parameters=dict(full_attention=rope_of_full(r, "default linear yarn"),
                                                     sliding_attention=dict(rope_type="default", rope_theta=10000.0)))
 
 
@@ -188,7 +195,7 @@ def qwen3_moe(r):
 def olmo3(r):
     d = even_heads(sizes(r, num_hidden_layers=r.choice([2, 4, 5]), sliding_window=4))
     plain = dict(rope_type="default", rope_theta=r.choice([10000.0, 500.0]))
-    return hf.Olmo3Config(**d, rope_parameters=dict(full_attention=rope(r), sliding_attention=plain))
+    return hf.Olmo3Config(**d, rope_parameters=dict(full_attention=rope_of_full(r), sliding_attention=plain))
 
 
 def gpt_oss(r):
@@ -526,7 +533,7 @@ def fill(model):
         if "embed" in name and p.dim() == 2:
             p.data[p.norm(dim=1) == 0] = torch.randn(p.shape[1]) * 0.2
         if model.config.model_type == "deepseek_v4" and "shared_experts" in name:
-            p.data.mul_(0.1)  # where swiglu_limit does not act in ours, nor in MaxText
+            p.data.mul_(0.05)  # where swiglu_limit does not act in ours, nor in MaxText
     for name, b in model.named_buffers():
         if "bias" in name:
             b.normal_(std=0.2)
@@ -548,6 +555,8 @@ def draw(r, family, folder):
         if sees:
             said["text_config"] = respell(r, said["text_config"])
             said["text_config"]["pad_token_id"] = 0
+            if said["text_config"].get("sliding_window", 0) is None:
+                raise ValueError("transformers' masks need a window")
             if r.random() < 0.8:  # ours have one epsilon
                 said["text_config"]["rms_norm_eps"] = 1e-5 if family == "llama4_sees" else 1e-6
         else:
