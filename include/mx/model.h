@@ -97,7 +97,7 @@ bool mx_model_keep(MxArena *arena, MxModel *model, MxQtype type, MxError *err);
 /* mx_model_head_form — the form of its query and key kernels. */
 MxHeadForm mx_model_head_form(const MxModel *model);
 
-/* A loss of layers: its sum over n layers, MX_NONE if there are none. */
+/* A loss of layers: its sum, which is divided by n; 0, and MX_NONE, if no layer has it. */
 typedef struct MxBalance {
     MxValue sum;
     int n;

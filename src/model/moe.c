@@ -159,16 +159,36 @@ typedef struct Routes {
     MxValue ids_BTC, weights_BTC;
 } Routes;
 
-static void add_balance(const Pass *p, MxValue scores_BTX, MxValue ids_BTC) {
+/* Probabilities of experts, and which of them tokens chose, as the loss of balance reads them. */
+typedef struct Shares {
+    MxValue of_experts_BTX, ids_BTC;
+} Shares;
+
+/* Those of Megatron-LM read the scores alone: neither the bias nor groups of experts play a part.
+ * Source: Megatron-LM's seq_aux_loss; MaxText layers/moe.py megatron_aux_loss_inputs @0.2.5. */
+static Shares shares_of_scores(const Pass *p, MxValue scores_BTX) {
+    MxTopKAttr best = {.k = p->model->config->num_experts_per_tok};
+    return (Shares){mx_share(p->t, scores_BTX), mx_top_k(p->t, scores_BTX, best)};
+}
+
+/* The loss of layers is their mean, in which a token counts as often as it chooses; as Megatron-LM
+ * has it, their sum, in which it counts once. */
+static void add_balance(const Pass *p, const Spec *spec, MxValue scores_BTX, MxValue by_BTX,
+                        MxValue ids_BTC) {
     MxTrace *t = p->t;
     const MxConfig *c = p->model->config;
     if (!p->balance || c->load_balance_loss_weight <= 0) return;
+    bool as_megatron = c->moe_use_megatron_seq_aux_loss && spec->score == SCORE_SIGMOID;
     MxShape shape = mx_trace_type(t, scores_BTX).shape;
     double mean = (double)shape.dim[2] / (double)shape.dim[0];
-    MxValue one =
-        mx_balance(t, mx_softmax(t, scores_BTX), ids_BTC, c->load_balance_loss_weight * mean);
+    double weight = c->load_balance_loss_weight * mean;
+    if (as_megatron) weight /= (double)c->num_experts_per_tok;
+    Shares shares =
+        as_megatron ? shares_of_scores(p, scores_BTX) : (Shares){mx_softmax(t, by_BTX), ids_BTC};
+    MxValue one = mx_balance(t, shares.of_experts_BTX, shares.ids_BTC, weight);
     MxBalance *all = p->balance;
-    all->sum = all->n++ ? mx_add(t, all->sum, one) : one;
+    all->sum = all->n ? mx_add(t, all->sum, one) : one;
+    all->n = as_megatron ? 1 : all->n + 1;
 }
 
 static MxTopKAttr choice_of(const MxConfig *c) {
@@ -225,7 +245,7 @@ static Routes route(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_
     MxValue ids_BTC = l->table < 0 ? mx_top_k(t, by_BTX, choice_of(c))
                                    : mx_row_ids(t, p->params[l->table], p->tokens_BT);
     MxValue weights_BTC = weigh(p, spec, l, scores_BTX, by_BTX, ids_BTC);
-    if (l->table < 0) add_balance(p, by_BTX, ids_BTC);
+    if (l->table < 0) add_balance(p, spec, scores_BTX, by_BTX, ids_BTC);
     if (p->loads && router(spec, l) >= 0)
         p->loads[l->gate.bias] = mx_count_ids(t, ids_BTC, c->num_experts);
     return (Routes){ids_BTC, mx_cast(t, mx_cast(t, weights_BTC, p->model->dtype), MX_F32)};

@@ -167,6 +167,7 @@ static const char *setting(MxArena *arena, int i, bool holds) {
         {MX_KEY_tokenizer_type, "byte"},
         {MX_KEY_dtype, "bfloat16"},
         {MX_KEY_quantization, "''"},
+        {MX_KEY_routed_score_func, "softmax"},
         {MX_KEY_lora_weight_qtype, "''"},
         {MX_KEY_training_objective, "causal_lm"},
         {MX_KEY_vision_encoder_block, "''"},

@@ -262,7 +262,7 @@ static const struct {
      1, false},
     {"tfds",
      SMALL
-     "per_device_batch_size=4 eval_per_device_batch_size=1 enable_rampup_batch_size=true "
+     "per_device_batch_size=6 eval_per_device_batch_size=1 enable_rampup_batch_size=true "
      "per_device_batch_size_start=2 per_device_batch_size_increment=1 global_rampup_samples=8 "
      "dataset_type=tfds dataset_path=" FIXTURES
      "sets dataset_name=other eval_dataset_name=texts/en eval_split=validation",

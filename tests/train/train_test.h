@@ -48,6 +48,7 @@ Suite *quantized_suite(void);
 Suite *optimizers_suite(void);
 Suite *signals_suite(void);
 Suite *tiles_suite(void);
+Suite *release_suite(void);
 Suite *told_suite(void);
 
 /* hf_array — an array of a leaf, "GROUP/their name", in our layout (test_hf.c): of a tree with a

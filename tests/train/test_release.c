@@ -1,0 +1,109 @@
+/* test_release.c — keys that release 0.2.5 of MaxText added, against that release: loss, and
+ * gradients of some kernels, of models that have golden files. */
+#include "close.h"
+#include "golden.h"
+#include "train_test.h"
+
+#include <check.h>
+
+static const char golden[] = "train/release.h5";
+
+/* A case of the file: a group with a model and words. */
+static const char *const cases[] = {"layers", "bias"};
+
+static char *text_of(MxArena *arena, MxH5 *file, const char *group, const char *name) {
+    char *text;
+    MxError err = {0};
+    ck_assert_msg(mx_h5_attr(arena, file, group, name, &text, &err) && text, "no %s", name);
+    return text;
+}
+
+/* Biases of routers, which begin as zeros, get other numbers (scripts/golden_release.py). */
+static void set_biases(MxTree *tree) {
+    for (int i = 0; i < tree->n; i++) {
+        const MxLeaf *leaf = &tree->leaves[i];
+        if (!mx_text_has_prefix(leaf->path, "model/") || !strstr(leaf->path, "/gate/bias"))
+            continue;
+        int64_t n = leaf->shape.dim[0];
+        float *x = golden_values(tree->arena, leaf);
+        for (int64_t k = 0; k < n; k++) x[k] = 0.4F - 0.5F * (float)k / (float)(n - 1);
+        mx_leaf_write(leaf, x);
+    }
+}
+
+typedef struct Case {
+    const char *group, *name;
+    MxH5 *file;
+    MxTrainState *state;
+    MxBatch batch;
+} Case;
+
+/* NULL if the file is not there. */
+static Case *open_case(MxArena *arena, const char *group, const char *more) {
+    MxError err = {0};
+    MxConfig *config;
+    Case *c = mx_new(arena, Case);
+    *c = (Case){.group = group, .name = mx_arena_printf(arena, "%s:%s", golden, group)};
+    if (!(c->file = golden_open(arena, golden))) return NULL;
+    const char *model = text_of(arena, c->file, group, "model");
+    MxH5 *from = golden_open(arena, mx_arena_printf(arena, "models/%s.h5", model));
+    const char *words = text_of(arena, c->file, group, "words");
+    bool ok = golden_config(arena, text_of(arena, from, "", "config_cli"),
+                            mx_arena_printf(arena, "%s %s", words, more), &config, &err) &&
+              mx_train_state_open(arena, config, &c->state, &err);
+    ck_assert_msg(ok, "%s: %s", group, err.text.data);
+    mx_train_state_init(c->state);
+    MxTree *tree = mx_train_state_tree(c->state);
+    ck_assert(mx_ckpt_read(from, "linen", "model/", (int)config->param_scan_axis, tree, &err));
+    set_biases(tree);
+    close_nudge(tree);
+    mx_train_state_begin(c->state);
+    c->batch = golden_batch(arena, from, "train/batches", 0);
+    return c;
+}
+
+static void check_number(MxArena *arena, const Case *c, const char *name, double got) {
+    int64_t n;
+    const float *want =
+        golden_read(arena, c->file, mx_arena_printf(arena, "%s/%s", c->group, name), &n);
+    Close close = {.golden = c->name, .kind = CLOSE_LOSS, .what = name};
+    close_number(&close, got, (double)*want);
+}
+
+static void check_gradients(MxArena *arena, const Case *c) {
+    MxTree got = golden_gradient_tree(arena, c->state);
+    int n_compared = 0;
+    for (int i = 0; i < got.n; i++) {
+        int64_t n;
+        const char *leaf = got.leaves[i].path;
+        const char *path = mx_arena_printf(arena, "%s/grads/%s", c->group, leaf + strlen("model/"));
+        if (!mx_h5_has_array(c->file, path)) continue;
+        Close close = {.golden = c->name, .kind = CLOSE_GRADIENT, .what = leaf};
+        const float *want = golden_read(arena, c->file, path, &n);
+        close_array(&close, got.leaves[i].data, want, n);
+        n_compared++;
+    }
+    ck_assert_int_gt(n_compared, 0);
+}
+
+START_TEST(losses_are_the_releases) {
+    MxArena arena = {.name = "release"};
+    static const char *const ways[] = {"", "remat_policy=minimal",
+                                       "per_device_batch_size=1 gradient_accumulation_steps=3"};
+    Case *c = open_case(&arena, cases[_i / MX_COUNT(ways)], ways[_i % MX_COUNT(ways)]);
+    if (!c) return;
+    MxLoss loss = mx_train_loss_and_grad(c->state, &c->batch);
+    check_number(&arena, c, "loss", loss.loss);
+    check_number(&arena, c, "moe_lb_loss", *mx_train_sum(c->state, &loss, "moe_lb_loss"));
+    check_gradients(&arena, c);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+Suite *release_suite(void) {
+    Suite *suite = suite_create("release");
+    TCase *tcase = tcase_create("goldens");
+    tcase_add_loop_test(tcase, losses_are_the_releases, 0, MX_COUNT(cases) * 3);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
