@@ -5,7 +5,8 @@
 in an environment with JAX and MaxText's libraries; MAXTEXT has the package of 0.2.5. A group per case below: the model's file and the
 words beside its config_cli as attributes; loss and moe_lb_loss of loss_fn on its first batch, and gradients of some kernels, under the
 names that they have without stacks of layers. Parameters are those of the file, but for biases of routers, which are zeros there: they
-are numbers from 0.4 down to -0.1 in equal steps."""
+are numbers from 0.4 down to -0.1 in equal steps. Of models that log_step_diagnostics is for: what a jitted train_step tells there
+(diag/...)."""
 import os
 import sys
 
@@ -20,7 +21,7 @@ import maxtext
 from maxtext.common.goodput import create_goodput_recorder
 from maxtext.configs import pyconfig
 from maxtext.trainers.pre_train import train
-from maxtext.utils import train_utils
+from maxtext.utils import sharding, train_utils
 
 SEQUENCES = "moe_use_megatron_seq_aux_loss=true"
 MIXTRAL = {f"decoder/layers_{i}/MoeBlock_0/gate/kernel": ("decoder/layers/MoeBlock_0/gate/kernel", i) for i in range(2)}
@@ -30,7 +31,18 @@ CASES = {
     "layers": ("mixtral", f"routed_score_func=sigmoid load_balance_loss_weight=0.5 {SEQUENCES}", MIXTRAL),
     "bias": ("variants/deepseek_no_shared", f"load_balance_loss_weight=0.5 {SEQUENCES}", DEEPSEEK),
 }
+# The same, without gradients.
+TOLD = {
+    "told": ("mixtral", "load_balance_loss_weight=0.0 log_step_diagnostics=true"),
+    "told_biases": ("variants/deepseek_no_shared",
+                    "load_balance_loss_weight=0.0 routed_bias_update_rate=0.01 log_step_diagnostics=true"),
+}
 BATCH = ["inputs", "inputs_position", "inputs_segmentation", "targets", "targets_position", "targets_segmentation"]
+
+
+diagnose = train.step_diagnostics
+# MaxText's fails on arrays without elements.
+train.step_diagnostics = lambda grads, *rest: diagnose([g for g in jax.tree_util.tree_leaves(grads) if g.size], *rest)
 
 
 def configure(golden, words):
@@ -76,6 +88,23 @@ def run(golden, words, kept, out):
     print(float(loss), float(aux["moe_lb_loss"]))
 
 
+def tell(golden, words, out):
+    config = configure(golden, words)
+    (_, _, shardings, _, mesh, _, _, _, _, _, state) = train_utils.setup_train_loop(config, create_goodput_recorder(config))
+    set_parameters(state.model, golden)
+    graph, pure = nnx.split(state)
+    param_shardings, shardings = sharding.maybe_update_params_sharding_with_opt(config, shardings)
+    step_fn, _ = train_utils.jit_train_and_eval_step(config, graph, mesh, pure, shardings, train.train_step, None, None,
+                                                     param_shardings)
+    batch = {k: jnp.asarray(golden["train/batches"][k][0]) for k in BATCH}
+    with jax.set_mesh(mesh), mesh, partitioning.axis_rules(config.logical_axis_rules):
+        _, told = step_fn(pure, batch)
+    for key, value in told["scalar"].items():
+        if key.startswith("diag/"):
+            out[key] = np.float32(value)
+            print(key, value)
+
+
 def main():
     with h5py.File(sys.argv[2], "w", libver=("v110", "v110")) as out:
         for name, (model, words, kept) in CASES.items():
@@ -84,6 +113,11 @@ def main():
             with h5py.File(f"{sys.argv[1]}/{model}.h5") as golden:
                 print(name)
                 run(golden, words, kept, group)
+        for name, (model, words) in TOLD.items():
+            group = out.create_group(name)
+            group.attrs["model"], group.attrs["words"] = model, words
+            with h5py.File(f"{sys.argv[1]}/{model}.h5") as golden:
+                tell(golden, words, group)
 
 
 if __name__ == "__main__":

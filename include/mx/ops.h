@@ -253,6 +253,10 @@ typedef struct MxCoded {
  * codes is passed on to x, without those of elements of larger magnitude. */
 MxCoded mx_encode(MxTrace *t, MxValue x, MxValue factor, MxEncodeAttr attr);
 
+/* mx_magnitude — the largest magnitude of all elements of x, as an f32 scalar; 0 if there are none.
+ * Has no gradient. NaN counts as 0. */
+MxValue mx_magnitude(MxTrace *t, MxValue x);
+
 /* mx_within — y f32 or bf16 [M.., K..] (leads: [K.., M..]) where the magnitude of x is at most
  * `most` f32 [M..], else 0. `attr` says which dims are K... Source: qwix _src/core/qarray.py,
  * clip_gradient_to_calibration @0.1.8. */

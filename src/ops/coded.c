@@ -15,6 +15,17 @@ MxCoded mx_encode(MxTrace *t, MxValue x, MxValue factor, MxEncodeAttr attr) {
     return (MxCoded){codes, codes < 0 ? MX_NONE : codes + SCALES};
 }
 
+/* One dim at a time, so that ranks may have parts of any of them; nobody reads the codes. */
+MxValue mx_magnitude(MxTrace *t, MxValue x) {
+    MxEncodeAttr attr = {.coding = {MX_GRID_INT8, {MX_ABSMAX, 1}}, .n_contract = 1};
+    if (mx_trace_type(t, x).shape.rank == 0) x = mx_reshape(t, x, MX_SHAPE(1));
+    while (x >= 0 && mx_trace_type(t, x).shape.rank) {
+        MxCoded coded = mx_encode(t, x, MX_NONE, attr);
+        x = coded.codes < 0 ? MX_NONE : coded.codes + MAGNITUDES;
+    }
+    return x;
+}
+
 /* n dims of a shape from one on. */
 static MxShape dims_of(MxShape shape, int from, int n) {
     MxShape dims = {.rank = n};

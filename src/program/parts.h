@@ -69,6 +69,9 @@ typedef struct Part {
     /* In the graph of first values: that of a parameter. */
     void (*first)(MxTrainState *s, MxTrace *t, int param, MxValue value);
 
+    /* In the graph of an update: the gradient of a trained parameter, f32, before it is clipped. */
+    void (*gradient)(MxTrainState *s, MxTrace *t, int param, MxValue gradient);
+
     /* In the graphs of training. ask: what the trained model is to read, and to leave behind, in a
      * pass over a micro-batch. observe: what the pass over a micro-batch has made besides its
      * loss goes to variables, or is added to what they hold. adjust: a parameter's new value, f32,
@@ -154,6 +157,14 @@ void program_add_numbers(MxTrainState *state, const char *path, MxType type, voi
 typedef enum MetricJoin { METRIC_MEAN, METRIC_LARGEST } MetricJoin;
 int program_add_metric(MxTrainState *state, const char *metric, MetricJoin join);
 void program_tell(MxTrainState *state, int metric, double value);
+
+/* program_moved_routers — of a step: the sum of the biases of routers that routed_bias_update_rate
+ * moves, behind it, and how many of their elements it moved; 0 where nobody asks for them
+ * (log_step_diagnostics). */
+typedef struct MovedRouters {
+    double sum, n_moved;
+} MovedRouters;
+MovedRouters program_moved_routers(const MxTrainState *state);
 
 /* program_is_training — whether the program trains; an Entry's is_wanted. program_trace_copy —
  * every value of some variables, one a parameter, goes to others. */

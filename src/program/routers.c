@@ -16,10 +16,18 @@ typedef struct Norms {
     int metric;         /* the first one */
 } Norms;
 
+/* Variables with the mx_moments of what log_step_diagnostics sums up. */
+enum { MOVED_BIAS, MOVED_BY, MOVES };
+
+typedef struct Moves {
+    int moments[MOVES];
+} Moves;
+
 typedef struct Routers {
     MxValue *loads; /* [parameter] of the pass that is being traced */
     int *counts;    /* [parameter] variables; MX_NONE = it is no router's */
     Norms *norms;   /* [parameter] NULL = nobody asks */
+    Moves *moves;   /* likewise */
 } Routers;
 
 static bool is_wanted(const MxConfig *config) {
@@ -50,6 +58,12 @@ static void declare_norms(MxTrainState *s, int router, Norms *norms) {
     }
 }
 
+static void declare_moves(MxTrainState *s, int router, Moves *moves) {
+    const char *path = mx_model_params(s->model)->leaves[router].path;
+    const MxType type = {MX_F32, MX_SHAPE(MX_MOMENTS)};
+    for (int k = 0; k < MOVES; k++) moves->moments[k] = program_add_var(s, "moved", path, type);
+}
+
 static bool declare(MxTrainState *s, MxError *err) {
     (void)err;
     Routers *own = program_part(s, PART_routers);
@@ -59,13 +73,15 @@ static bool declare(MxTrainState *s, MxError *err) {
     own->loads = mx_new_n(s->arena, MxValue, params->n);
     own->counts = mx_new_n(s->arena, int, params->n);
     if (s->config->log_moe_bias_norms) own->norms = mx_new_n(s->arena, Norms, params->n);
+    if (s->config->log_step_diagnostics) own->moves = mx_new_n(s->arena, Moves, params->n);
     for (int i = 0; i < params->n; i++) own->loads[i] = own->counts[i] = MX_NONE;
     for (int i = 0; i < n; i++) {
         const MxLeaf *leaf = &params->leaves[routers[i]];
         if (program_is_trained(s, leaf)) /* not where nothing is */
             own->counts[routers[i]] =
                 program_add_var(s, "load", leaf->path, (MxType){MX_F32, leaf->shape});
-        if (s->config->log_moe_bias_norms) declare_norms(s, routers[i], &own->norms[routers[i]]);
+        if (own->norms) declare_norms(s, routers[i], &own->norms[routers[i]]);
+        if (own->moves) declare_moves(s, routers[i], &own->moves[routers[i]]);
     }
     return true;
 }
@@ -83,11 +99,21 @@ static void observe(MxTrainState *s, MxTrace *t, bool add) {
 }
 
 /* The update is what becomes of zeros. */
-static void trace_norms(MxTrace *t, const Norms *norms, MxValue bias, MxValue counts, double rate) {
+static MxValue update_of(MxTrace *t, MxValue bias, MxValue counts, double rate) {
     MxValue zeros = mx_init(t, (MxInitAttr){.type = mx_trace_type(t, bias)});
-    MxValue of[NORMS] = {[NORM_BEFORE] = bias, [NORM_UPDATE] = mx_even_out(t, zeros, counts, rate)};
+    return mx_even_out(t, zeros, counts, rate);
+}
+
+static void trace_norms(MxTrace *t, const Norms *norms, MxValue bias, MxValue update) {
+    const MxValue of[NORMS] = {[NORM_BEFORE] = bias, [NORM_UPDATE] = update};
     for (int k = 0; k < NORMS; k++)
         mx_trace_assign(t, mx_sum_squares(t, &of[k], 1), norms->squares[k], false);
+}
+
+static void trace_moves(MxTrace *t, const Moves *moves, MxValue bias, MxValue update) {
+    const MxValue of[MOVES] = {[MOVED_BIAS] = bias, [MOVED_BY] = update};
+    for (int k = 0; k < MOVES; k++)
+        mx_trace_assign(t, mx_moments(t, of[k]), moves->moments[k], false);
 }
 
 static MxValue adjust(MxTrainState *s, MxTrace *t, int param, MxValue value) {
@@ -95,8 +121,24 @@ static MxValue adjust(MxTrainState *s, MxTrace *t, int param, MxValue value) {
     double rate = s->config->routed_bias_update_rate;
     if (own->counts[param] == MX_NONE) return value;
     MxValue counts = mx_variable(t, own->counts[param]);
-    if (own->norms) trace_norms(t, &own->norms[param], value, counts, rate);
-    return mx_even_out(t, value, counts, rate);
+    MxValue moved = mx_even_out(t, value, counts, rate);
+    if (own->norms) trace_norms(t, &own->norms[param], value, update_of(t, value, counts, rate));
+    if (own->moves) trace_moves(t, &own->moves[param], moved, update_of(t, value, counts, rate));
+    return moved;
+}
+
+MovedRouters program_moved_routers(const MxTrainState *s) {
+    const Routers *own = program_part(s, PART_routers);
+    MovedRouters all = {.sum = 0};
+    for (int i = 0; own && own->moves && i < mx_model_params(s->model)->n; i++) {
+        float bias[MX_MOMENTS], update[MX_MOMENTS];
+        if (own->counts[i] == MX_NONE) continue;
+        program_read_all(s, own->moves[i].moments[MOVED_BIAS], bias);
+        program_read_all(s, own->moves[i].moments[MOVED_BY], update);
+        all.sum += (double)bias[MX_MOMENT_SUM];
+        all.n_moved += (double)(update[MX_MOMENT_COUNT] - update[MX_MOMENT_ZEROS]);
+    }
+    return all;
 }
 
 static void tell(MxTrainState *s) {

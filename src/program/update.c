@@ -145,13 +145,21 @@ static MxValue trace_spike(MxTrainState *s, MxTrace *t, MxValue squares, double 
     return is_left_out;
 }
 
+static void show_gradient(MxTrainState *s, MxTrace *t, int i, MxValue g) {
+    for (int k = 0; k < PART_COUNT; k++)
+        if (s->part[k] && program_parts[k]->gradient) program_parts[k]->gradient(s, t, i, g);
+}
+
 /* What is frozen is not read: its part of the parameters' norm does not change (trace_frozen). */
 static void trace_update(MxTrainState *s, MxTrace *t) {
     int n = mx_model_params(s->model)->n, n_trained = 0;
     MxValue *g = mx_new_n(s->arena, MxValue, n), *trained = mx_new_n(s->arena, MxValue, n);
     t->scope = "update";
     for (int i = 0; i < n; i++)
-        if (s->var.gradient[i] != MX_NONE) trained[n_trained++] = g[i] = read_gradient(s, t, i);
+        if (s->var.gradient[i] != MX_NONE) {
+            trained[n_trained++] = g[i] = read_gradient(s, t, i);
+            show_gradient(s, t, i, g[i]);
+        }
     MxValue squares = mx_sum_squares(t, trained, n_trained);
     mx_trace_assign(t, squares, s->var.out[OUT_GRAD_SQUARES], false);
     double threshold = s->config->gradient_clipping_threshold;

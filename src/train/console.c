@@ -36,6 +36,17 @@ static const MxFigure rollout_fields[] = {
     {0},
 };
 
+/* Of log_step_diagnostics. */
+static const char *const diagnostics[][2] = {
+    {"raw_grad_norm", "learning/raw_grad_norm"},
+    {"grad_norm", "learning/grad_norm"},
+    {"param_norm", "learning/param_norm"},
+    {"max_abs_grad", "diag/max_abs_grad"},
+    {"moe_bias_checksum", "diag/moe_bias_checksum"},
+    {"moe_bias_update_nonzero", "diag/moe_bias_update_nonzero"},
+    {"moe_overflow", "diag/moe_overflow"},
+};
+
 static const MxFigure eval_fields[] = {
     {.label = "loss", .metric = "eval/avg_loss", .decimals = 3},
     {0},
@@ -60,6 +71,12 @@ static bool step_is_due(Console *c, int64_t step) {
     return is_due;
 }
 
+static void tell_diagnostics(const Metrics *metrics, MxText *line) {
+    mx_text_add(line, ", diag:");
+    for (int i = 0; i < MX_COUNT(diagnostics); i++)
+        mx_text_add(line, " %s=%.9e", diagnostics[i][0], metrics_get(metrics, diagnostics[i][1]));
+}
+
 void console_step(Console *c, int64_t step, const Metrics *metrics) {
     c->losses[c->n_losses++ % CONSOLE_RECENT] = metrics_get(metrics, "learning/loss");
     mx_text_clear(&c->line);
@@ -67,6 +84,7 @@ void console_step(Console *c, int64_t step, const Metrics *metrics) {
     metrics_tell(metrics, c->figures[false], ": ", &c->line);
     metrics_tell(metrics, more_step_fields, ": ", &c->line);
     if (mx_config_writes(c->config)) metrics_tell(metrics, rollout_fields, ": ", &c->line);
+    if (c->config->log_step_diagnostics) tell_diagnostics(metrics, &c->line);
     (step_is_due(c, step) ? mx_log : mx_detail)("completed step: %lld%s", (long long)step,
                                                 c->line.data);
 }

@@ -72,15 +72,26 @@ START_TEST(slow_runs_show_their_lines) {
 END_TEST
 
 START_TEST(a_step_and_an_evaluation_are_a_line_each) {
-    static const char *const step[] = {
-        "completed step: 0, seconds: ", ", TFLOP/s/device: ", ", Tokens/s/device: ",
-        ", total_weights: 128, loss: ", ", lm_loss: ",        ", perplexity: ",
-        ", learning_rate: 0.00100",     ", raw_grad_norm: "};
+    static const char *const step[] = {"completed step: 0, seconds: ",
+                                       ", TFLOP/s/device: ",
+                                       ", Tokens/s/device: ",
+                                       ", total_weights: 128, loss: ",
+                                       ", lm_loss: ",
+                                       ", perplexity: ",
+                                       ", learning_rate: 0.00100",
+                                       ", raw_grad_norm: ",
+                                       ", diag: raw_grad_norm=",
+                                       " grad_norm=1.000000000e+00",
+                                       " param_norm=",
+                                       " max_abs_grad=",
+                                       " moe_bias_checksum=0.0",
+                                       " moe_bias_update_nonzero=0.0",
+                                       " moe_overflow=0.000000000e+00"};
     static const char *const eval[] = {"Completed eval after train step 0, loss=", ", perplexity=",
                                        ", total_weights=384, avg_z_loss=0.000, seconds="};
     MxArena arena = {0};
     const char *dir = process_dir(&arena, "lines"), *line = "";
-    const char *log = run_tiny(&arena, dir, "steps=4");
+    const char *log = run_tiny(&arena, dir, "steps=4 log_step_diagnostics=true");
     ck_assert_int_eq(count_lines(&arena, log, "completed step: ", &line), 4);
     ck_in_order(line, step, MX_COUNT(step));
     ck_assert_int_eq(count_lines(&arena, log, "Completed eval", &line), 3); /* 0, 2, the last */

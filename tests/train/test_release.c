@@ -1,6 +1,7 @@
 /* test_release.c — keys that release 0.2.5 of MaxText added, against that release: loss, and
  * gradients of some kernels, of models that have golden files. */
 #include "close.h"
+#include "common/told.h"
 #include "golden.h"
 #include "train_test.h"
 
@@ -62,11 +63,12 @@ static Case *open_case(MxArena *arena, const char *group, const char *more) {
     return c;
 }
 
-static void check_number(MxArena *arena, const Case *c, const char *name, double got) {
+static void check_number(MxArena *arena, const Case *c, CloseKind kind, const char *name,
+                         double got) {
     int64_t n;
     const float *want =
         golden_read(arena, c->file, mx_arena_printf(arena, "%s/%s", c->group, name), &n);
-    Close close = {.golden = c->name, .kind = CLOSE_LOSS, .what = name};
+    Close close = {.golden = c->name, .kind = kind, .what = name};
     close_number(&close, got, (double)*want);
 }
 
@@ -93,9 +95,31 @@ START_TEST(losses_are_the_releases) {
     Case *c = open_case(&arena, cases[_i / MX_COUNT(ways)], ways[_i % MX_COUNT(ways)]);
     if (!c) return;
     MxLoss loss = mx_train_loss_and_grad(c->state, &c->batch);
-    check_number(&arena, c, "loss", loss.loss);
-    check_number(&arena, c, "moe_lb_loss", *mx_train_sum(c->state, &loss, "moe_lb_loss"));
+    check_number(&arena, c, CLOSE_LOSS, "loss", loss.loss);
+    check_number(&arena, c, CLOSE_LOSS, "moe_lb_loss",
+                 *mx_train_sum(c->state, &loss, "moe_lb_loss"));
     check_gradients(&arena, c);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+START_TEST(steps_are_diagnosed) {
+    static const char *const told[] = {"told", "told_biases"};
+    static const struct {
+        const char *name;
+        CloseKind kind;
+    } figures[] = {{"diag/max_abs_grad", CLOSE_NORM},
+                   {"diag/moe_bias_checksum", CLOSE_NORM},
+                   {"diag/moe_bias_update_nonzero", CLOSE_COUNT},
+                   {"diag/moe_overflow", CLOSE_COUNT}};
+    MxArena arena = {.name = "release"};
+    Case *c = open_case(&arena, told[_i], "");
+    if (!c) return;
+    mx_train_loss_and_grad(c->state, &c->batch);
+    mx_train_update(c->state);
+    for (int f = 0; f < MX_COUNT(figures); f++)
+        check_number(&arena, c, figures[f].kind, figures[f].name,
+                     told_value(c->state, figures[f].name));
     mx_arena_release(&arena);
 }
 END_TEST
@@ -104,6 +128,7 @@ Suite *release_suite(void) {
     Suite *suite = suite_create("release");
     TCase *tcase = tcase_create("goldens");
     tcase_add_loop_test(tcase, losses_are_the_releases, 0, MX_COUNT(cases) * 3);
+    tcase_add_loop_test(tcase, steps_are_diagnosed, 0, 2);
     suite_add_tcase(suite, tcase);
     return suite;
 }
