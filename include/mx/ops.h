@@ -278,15 +278,16 @@ MxValue mx_prune(MxTrace *t, MxValue w, int64_t n, int64_t m);
 
 typedef struct MxCodedDotAttr {
     MxDotAttr dot;
-    bool rows, columns; /* whether the result's rows, and its columns, have scales */
-    MxCoding back;
+    bool rows, columns;  /* whether the result's rows, and its columns, have scales */
+    MxCoding to_x, to_w; /* of the cotangent in the gradients of x and w */
 } MxCodedDotAttr;
 
 /* mx_coded_dot — the product of codes x [M.., K..] w [K.., N..], times the scales of both. Its
  * gradients are products of codes too: the cotangent, times the scales of the other operand, is
- * rounded as `back` says, by rows for x and by columns for w. Source: qwix
+ * rounded by rows for x, as `to_x` says, and by columns for w, as `to_w` says. Source: qwix
  * _src/core/dot_general_qt.py @0.1.8. */
-MxValue mx_coded_dot(MxTrace *t, MxCoded x, MxCoded w, int n_contract, MxCoding back);
+MxValue mx_coded_dot(MxTrace *t, MxCoded x, MxCoded w, int n_contract, MxCoding to_x,
+                     MxCoding to_w);
 
 /* ---- collectives */
 

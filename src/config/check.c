@@ -192,9 +192,10 @@ static void check_calibration(ConfigLoad *load, const MxConfig *c) {
         {MX_KEY_weight_calibration, c->weight_calibration},
         {MX_KEY_act_calibration, c->act_calibration},
         {MX_KEY_bwd_calibration, c->bwd_calibration},
+        {MX_KEY_drhs_calibration, c->drhs_calibration},
     };
     for (int i = 0; i < MX_COUNT(methods); i++) {
-        if (!GOOD(load, methods[i].key)) continue;
+        if (!GOOD(load, methods[i].key) || !methods[i].value) continue;
         MxCalibration read;
         const char *why = mx_calibration_parse(load->arena, methods[i].value, &read);
         if (why) config_fail(load, methods[i].key, "%s", why);

@@ -95,13 +95,16 @@ const Rounding *model_read_rounding(MxArena *arena, const MxConfig *config) {
     };
     if (!*config->quantization) return NULL;
     int i = 0;
+    const char *of_kernels =
+        config->drhs_calibration ? config->drhs_calibration : config->bwd_calibration;
     while (i < MX_COUNT(rows) && strcmp(rows[i].name, config->quantization)) i++;
     MX_ASSERT(i < MX_COUNT(rows));
     Rounding *out = mx_new(arena, Rounding);
     *out = (Rounding){
         .x = {rows[i].forward, read_calibration(arena, config->act_calibration)},
         .kernel = {rows[i].forward, read_calibration(arena, config->weight_calibration)},
-        .back = {rows[i].back, read_calibration(arena, config->bwd_calibration)},
+        .to_x = {rows[i].back, read_calibration(arena, config->bwd_calibration)},
+        .to_kernel = {rows[i].back, read_calibration(arena, of_kernels)},
     };
     return out;
 }
@@ -112,13 +115,17 @@ typedef struct Read {
     MxCoded coded; /* of kernels that are multiplied as codes */
 } Read;
 
-/* Kernels of the decoder's layers. Source: MaxText layers/quantizations.py, get_quantization_rule
- * ("decoder/.*layers.*") @e591f30c. */
+/* Kernels of the decoder's layers, and of modules that predict further tokens, by their paths.
+ * Source: MaxText layers/quantizations.py, get_quantization_rule ("decoder/.*layers.*") @e591f30c,
+ * get_fp8_full_qwix_rule_w_sparsity ("mtp_block/.*", ".*" "/gate$") @0.2.5. */
 static bool is_rounded(const Pass *p, int kernel) {
     static const char decoder[] = "decoder/";
+    const MxConfig *c = p->model->config;
     const char *path = p->model->params.leaves[kernel].path;
-    return p->model->rounding && mx_text_has_prefix(path, decoder) &&
-           strstr(path + strlen(decoder), "layers");
+    if (!p->model->rounding) return false;
+    if (mx_text_has_suffix(path, "/gate/kernel") && !c->quantize_router_proj) return false;
+    if (mx_text_has_prefix(path, "mtp_block/")) return c->quantize_mtp;
+    return mx_text_has_prefix(path, decoder) && strstr(path + strlen(decoder), "layers");
 }
 
 static Read read_for(const Pass *p, MxValue x, int kernel) {
@@ -147,7 +154,8 @@ static MxValue multiply_coded(const Pass *p, MxCoded x, int kernel) {
                          .n_contract = p->model->params.leaves[kernel].n_contract,
                          .leads = true};
     MxCoded w = mx_encode(p->t, prune(p, kernel), MX_NONE, attr);
-    return mx_coded_dot(p->t, x, w, attr.n_contract, p->model->rounding->back);
+    return mx_coded_dot(p->t, x, w, attr.n_contract, p->model->rounding->to_x,
+                        p->model->rounding->to_kernel);
 }
 
 static MxValue kernel_of(const Pass *p, const Dense *dense) {

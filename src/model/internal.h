@@ -115,9 +115,9 @@ typedef struct Maps {
     MxTree kernels;         /* as ordinary models have them */
 } Maps;
 
-/* How operands of products with kernels of layers are rounded: x, kernel, and cotangents. */
+/* How operands of products are rounded: x, kernel, and cotangents in the gradients of both. */
 typedef struct Rounding {
-    MxCoding x, kernel, back;
+    MxCoding x, kernel, to_x, to_kernel;
 } Rounding;
 
 struct MxModel {

@@ -231,9 +231,13 @@ static MxValue product(MxTrace *t, const MxValue *in, int n_in, MxCodedDotAttr a
     return mx_trace_node(t, &op_coded_dot, in, n_in, &attr);
 }
 
-MxValue mx_coded_dot(MxTrace *t, MxCoded x, MxCoded w, int n_contract, MxCoding back) {
-    MxCodedDotAttr attr = {
-        .dot = {.n_contract = n_contract}, .rows = true, .columns = true, .back = back};
+MxValue mx_coded_dot(MxTrace *t, MxCoded x, MxCoded w, int n_contract, MxCoding to_x,
+                     MxCoding to_w) {
+    MxCodedDotAttr attr = {.dot = {.n_contract = n_contract},
+                           .rows = true,
+                           .columns = true,
+                           .to_x = to_x,
+                           .to_w = to_w};
     return product(t, (MxValue[]){x.codes, w.codes, x.scales, w.scales}, 4, attr);
 }
 
@@ -265,12 +269,12 @@ static void coded_dot_vjp(const MxVjp *v) {
     for (int i = 0; i < v->n_in; i++) v->dx[i] = MX_NONE;
     if (v->needs[0]) {
         MxCoded g =
-            mx_encode(t, dy, v->in[3], (MxEncodeAttr){.coding = attr->back, .n_contract = n});
+            mx_encode(t, dy, v->in[3], (MxEncodeAttr){.coding = attr->to_x, .n_contract = n});
         MxCodedDotAttr nt = {.dot = {.kind = MX_DOT_NT, .n_contract = n}, .rows = true};
         v->dx[0] = product(t, (MxValue[]){g.codes, w, g.scales}, 3, nt);
     }
     if (v->needs[1]) {
-        MxEncodeAttr columns = {.coding = attr->back, .n_contract = m, .leads = true};
+        MxEncodeAttr columns = {.coding = attr->to_w, .n_contract = m, .leads = true};
         MxCoded g = mx_encode(t, dy, v->in[2], columns);
         MxCodedDotAttr tn = {.dot = {.kind = MX_DOT_TN, .n_contract = m}, .columns = true};
         v->dx[1] = product(t, (MxValue[]){x, g.codes, g.scales}, 3, tn);

@@ -109,7 +109,7 @@ static void ref_coded_dot(const Reference *r) {
 #define CALIBRATED(g, m, f, n, ...) ATTR(MxEncodeAttr, .coding = {MX_GRID_##g, {MX_##m, f}}, .n_contract = n, __VA_ARGS__)
 #define DIMS(n, ...) ATTR(MxEncodeAttr, .n_contract = n, __VA_ARGS__)
 #define KEEP(k) ATTR(MxPruneAttr, .n = k)
-#define DOT(k, c, ...) ATTR(MxCodedDotAttr, .dot = {.kind = MX_DOT_##k, .n_contract = c}, .back = {MX_GRID_INT8, {MX_ABSMAX, 1}}, __VA_ARGS__)
+#define DOT(k, c, ...) ATTR(MxCodedDotAttr, .dot = {.kind = MX_DOT_##k, .n_contract = c}, .to_x = {MX_GRID_INT8, {MX_ABSMAX, 1}}, .to_w = {MX_GRID_INT8, {MX_ABSMAX, 1}}, __VA_ARGS__)
 #define BOTH .rows = true, .columns = true
 
 /* Gradients: tests/train/test_quantized.c. */

@@ -65,6 +65,7 @@ static const char *another(MxKey key) {
         {MX_KEY_weight_calibration, "rms,3"},
         {MX_KEY_act_calibration, "fixed,2"},
         {MX_KEY_bwd_calibration, "absmax,0.5"},
+        {MX_KEY_drhs_calibration, "rms,3"},
         {MX_KEY_kv_quant_axis, "dkv"},
         {MX_KEY_kv_quant_dtype, "int4"},
         {MX_KEY_block_diffusion_logit_alignment, "shifted"},

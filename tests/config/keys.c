@@ -74,10 +74,11 @@ START_TEST(base_yml_of_release_0_2_5_loads_quietly) {
     ck_assert_msg(l.ok, "%s", l.err.text.data);
     ck_assert_msg(!l.config->warnings.n, "%s", l.config->warnings.item[0]);
     unload(&l);
-    const char *mine = "quantize_mtp=true";
+    const char *mine = "quantize_logits_proj=true";
     l = load_files(files, 2, mine);
     ck_assert(!l.ok);
-    ck_assert_ptr_nonnull(strstr(l.err.text.data, "quantize_mtp: not available yet (got true"));
+    ck_assert_ptr_nonnull(
+        strstr(l.err.text.data, "quantize_logits_proj: not available yet (got true"));
     unload(&l);
 }
 END_TEST

@@ -78,6 +78,7 @@ static const struct {
     {MX_KEY_weight_calibration, "rms,3"},
     {MX_KEY_act_calibration, "fixed,2"},
     {MX_KEY_bwd_calibration, "absmax,0.5"},
+    {MX_KEY_drhs_calibration, "rms,3"},
     {MX_KEY_weight_sparsity_n, "2"},
     {MX_KEY_weight_sparsity_m, "4"},
     {MX_KEY_num_threads, "2"},

@@ -106,7 +106,7 @@ static void open_dense(Dense *d, const char *group, Codings codings) {
     MxCoded coded_x = encode(d, &t, 0, in[0], attr);
     attr.leads = true, attr.coding = codings.w;
     MxCoded coded_w = encode(d, &t, 1, in[1], attr);
-    MxValue product = mx_coded_dot(&t, coded_x, coded_w, n, codings.dy);
+    MxValue product = mx_coded_dot(&t, coded_x, coded_w, n, codings.dy, codings.dy);
     mx_trace_assign(&t, mx_copy(&t, product), d->y, false);
     MxValue loss = mx_dot(&t, product, mx_variable(&t, d->dy), MX_DOT_NN, y.rank);
     const MxGradTarget targets[] = {{.wrt = in[0], .var = d->dx}, {.wrt = in[1], .var = d->dw}};

@@ -10,7 +10,12 @@
 static const char golden[] = "train/release.h5";
 
 /* A case of the file: a group with a model and words. */
-static const char *const cases[] = {"layers", "bias"};
+static const char *const cases[] = {"layers", "bias", "weights", "weights_fixed", "router", "mtp"};
+
+/* Micro-batches have scales of their own, as in MaxText. */
+static bool is_of_batch(const char *group) {
+    return !strcmp(group, "weights") || !strcmp(group, "mtp");
+}
 
 static char *text_of(MxArena *arena, MxH5 *file, const char *group, const char *name) {
     char *text;
@@ -39,7 +44,7 @@ typedef struct Case {
     MxBatch batch;
 } Case;
 
-/* NULL if the file is not there. */
+/* NULL if the file, or that of the model, is not there. */
 static Case *open_case(MxArena *arena, const char *group, const char *more) {
     MxError err = {0};
     MxConfig *config;
@@ -48,6 +53,7 @@ static Case *open_case(MxArena *arena, const char *group, const char *more) {
     if (!(c->file = golden_open(arena, golden))) return NULL;
     const char *model = text_of(arena, c->file, group, "model");
     MxH5 *from = golden_open(arena, mx_arena_printf(arena, "models/%s.h5", model));
+    if (!from) return NULL;
     const char *words = text_of(arena, c->file, group, "words");
     bool ok = golden_config(arena, text_of(arena, from, "", "config_cli"),
                             mx_arena_printf(arena, "%s %s", words, more), &config, &err) &&
@@ -92,7 +98,9 @@ START_TEST(losses_are_the_releases) {
     MxArena arena = {.name = "release"};
     static const char *const ways[] = {"", "remat_policy=minimal",
                                        "per_device_batch_size=1 gradient_accumulation_steps=3"};
-    Case *c = open_case(&arena, cases[_i / MX_COUNT(ways)], ways[_i % MX_COUNT(ways)]);
+    const char *group = cases[_i / MX_COUNT(ways)], *way = ways[_i % MX_COUNT(ways)];
+    if (strstr(way, "accumulation") && is_of_batch(group)) return;
+    Case *c = open_case(&arena, group, way);
     if (!c) return;
     MxLoss loss = mx_train_loss_and_grad(c->state, &c->batch);
     check_number(&arena, c, CLOSE_LOSS, "loss", loss.loss);
