@@ -43,6 +43,7 @@ typedef struct MxHfNames {
     bool interleaves;         /* in MaxText's trees rotated pairs are neighbours … */
     bool are_neighbours;      /* … and so they are in theirs */
     const char *ffn, *shared; /* their blocks: NULL = "mlp"; of the unit for all tokens */
+    const char *held_ffn;     /* … as transformers' modules are called; NULL = as ffn says */
     MxHfBias bias;
     bool has_qk_norm;             /* always */
     bool has_sinks;               /* always */

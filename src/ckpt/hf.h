@@ -1,7 +1,7 @@
 /* hf.h — Hugging Face models in our terms: the table of names and shapes, an open folder of
  * tensors, config.json. Names are in hf_names.c and hf_params.c, maps in hf_map.c, reading folders
  * in hf_read.c, writing them in hf_write.c, config.json in hf_members.h; adapters of the same
- * models in peft.c. */
+ * models in peft.h. */
 #ifndef CKPT_HF_H
 #define CKPT_HF_H
 
@@ -97,7 +97,8 @@ typedef struct HfRow {
     HfHolder holder;
     int norm;                  /* of HF_NORM: index into MxHfNames.norms */
     const char *ours, *theirs; /* theirs NULL = they have none, and ours are ones */
-    const char *bare;          /* theirs, in models of MxHfNames.is_bare; NULL = the same */
+    const char *bare;          /* theirs, in models of MxHfNames.is_bare, whose modules have theirs
+                                  only in memory; NULL = the same */
     const char *our_shape, *their_shape;
     const char *folds; /* ours, in the same layer, of a vector that they do not have: each row of
                           theirs is this one's times an element of it; NULL = none */
@@ -369,14 +370,6 @@ HfRole ckpt_role(const CkptForms *forms, const char *path, MxShape shape);
  * becomes that: a product that was rounded does not come back. */
 void ckpt_change_form(const CkptForms *forms, HfRole role, float *values, const float *beside,
                       int64_t n);
-
-/* ---- adapters (peft.c, peft_config.c) */
-
-#define PEFT_CONFIG "adapter_config.json"
-/* peft_read_config — that peft computes with the adapters in a folder what ours do, times `scale`
- * (alpha / rank). Errors: each member that says otherwise. Source: peft 0.21, tuners/lora. Test:
- * tests/train/test_lora_runs.c. */
-bool peft_read_config(MxArena *arena, const char *dir, double scale, MxError *err);
 
 /* hf_check — that transformers has such a model. Errors: what it lacks. */
 bool hf_check(const MxHfModel *model, MxWhere where, MxError *err);

@@ -147,8 +147,9 @@ const char *hf_block_name(MxArena *arena, const MxHfNames *names, const HfRow *r
     if (row->holder == HF_LAYER) return "";
     if (names->routed && (row->holder == HF_MOE || row->holder == HF_ROUTED)) return names->routed;
     if (row->holder == HF_DELTA) return "linear_attn";
-    if (row->holder == HF_COMPRESSED) return "attn";
-    if (row->holder == HF_ATTENTION || row->holder == HF_MLA) return "self_attn";
+    if (row->holder == HF_COMPRESSED && names->is_bare) return "attn";
+    if (row->holder == HF_ATTENTION || row->holder == HF_MLA || row->holder == HF_COMPRESSED)
+        return "self_attn";
     return row->holder == HF_SHARED && names->shared
                ? mx_arena_printf(arena, "%s.%s", ffn, names->shared)
                : ffn;

@@ -3,7 +3,7 @@
  * may claim more memory than any machine has. */
 #include <mx/ckpt.h>
 
-#include "hf.h"
+#include "peft.h"
 
 #include <sys/stat.h>
 

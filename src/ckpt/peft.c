@@ -1,237 +1,82 @@
-/* peft.c — adapters in the files of Hugging Face's peft: adapter_config.json and
- * adapter_model.safetensors. lora_A [r, in] and lora_B [out, r] are the transposes of A and B. */
-#include "hf.h"
+/* peft.c — adapters of a checkpoint as a folder of Hugging Face's peft. Kernels of ours that are
+ * parts of one weight of theirs become one adapter with the ranks of all, in blocks; parts of one
+ * kernel that are weights of their own have its A each. */
 #include "lora.h"
-
-#include <stdlib.h>
-
-static const char config_name[] = PEFT_CONFIG;
-static const char tensors_name[] = "adapter_model.safetensors";
-
-/* One adapter array under their name. */
-typedef struct Peer {
-    int row; /* of the adapted kernel, in hf_rows */
-    bool is_b;
-    const char *name;
-    MxShape shape;
-} Peer;
-
-/* Kernels of layers are modules there. */
-static bool is_module(const HfRow *row) {
-    bool is_in_block = row->holder == HF_ATTENTION || row->holder == HF_GLU;
-    return is_in_block && !row->whole && !(row->wants & HF_GATED) &&
-           mx_text_has_suffix(row->ours, "/kernel");
-}
-
-/* "q_proj", of its weight. */
-static const char *module_name(MxArena *arena, const HfRow *row) {
-    return mx_arena_strndup(arena, row->theirs, strlen(row->theirs) - strlen(".weight"));
-}
-
-/* Which of the layers that share a name has a block. */
-static int turn_of(const MxFamily *family, const char *block, size_t n, int a_name) {
-    for (int turn = 0; turn < a_name; turn++)
-        for (int b = 0; b < MX_LAYER_BLOCKS; b++) {
-            const char *name = family->specs[family->turns[turn]].block[b].name;
-            if (strlen(name) == n && !strncmp(name, block, n)) return turn;
-        }
-    return -1;
-}
-
-/* The number of a layer as Hugging Face counts them, by MaxText's and the name of a block. */
-static int layer_of(int number, const char *block, size_t n) {
-    int n_families;
-    const MxFamily *const *families = mx_families(&n_families);
-    for (int f = 0; f < n_families; f++) {
-        int a_name = mx_family_a_name(families[f]);
-        int turn = a_name > 1 ? turn_of(families[f], block, n, a_name) : -1;
-        if (turn >= 0) return number * a_name + turn;
-    }
-    return number;
-}
-
-/* The part of a layer's leaf behind the names of layer and block; NULL = it is in no block. */
-static const char *name_in_block(const char *path, int *layer) {
-    static const char layers[] = "model/decoder/layers_";
-    if (!mx_text_has_prefix(path, layers)) return NULL;
-    const char *block = strchr(path + strlen(layers), '/');
-    const char *name = block ? strchr(block + 1, '/') : NULL;
-    if (!name) return NULL;
-    int number = (int)strtol(path + strlen(layers), NULL, 10);
-    *layer = layer_of(number, block + 1, (size_t)(name - block - 1));
-    return name + 1;
-}
-
-static bool find_peer(MxArena *arena, const MxLeaf *leaf, Peer *out) {
-    static const MxHfNames usual; /* those that have adapters call their blocks so */
-    int layer;
-    const char *name = name_in_block(leaf->path, &layer);
-    if (!name || leaf->shape.rank != 2) return false;
-    for (int i = 0; i < hf_n_rows; i++) {
-        if (!is_module(&hf_rows[i]) || !mx_text_has_prefix(name, hf_rows[i].ours)) continue;
-        const char *rest = name + strlen(hf_rows[i].ours);
-        bool is_b = !strcmp(rest, "_lora_b");
-        if (!is_b && strcmp(rest, "_lora_a")) continue;
-        *out = (Peer){.row = i, .is_b = is_b};
-        out->name = mx_arena_printf(arena, "base_model.model.model.layers.%d.%s.%s.lora_%c.weight",
-                                    layer, hf_block_name(arena, &usual, &hf_rows[i]),
-                                    module_name(arena, &hf_rows[i]), is_b ? 'B' : 'A');
-        out->shape = MX_SHAPE(leaf->shape.dim[1], leaf->shape.dim[0]);
-        return true;
-    }
-    return false;
-}
-
-/* Where column `i` of our B is in theirs. */
-static int64_t their_column(const Peer *peer, const MxHeadForm *heads, int64_t i) {
-    if (!peer->is_b || !heads->interleaves || hf_rows[peer->row].role == HF_PLAIN) return i;
-    int64_t in_head = i % heads->width;
-    return i - in_head + hf_place_in_head(heads->width, in_head);
-}
-
-static float factor(const Peer *peer, const MxHeadForm *heads) {
-    return peer->is_b ? hf_factor(heads, hf_rows[peer->row].role) : 1;
-}
-
-/* ---- loading */
-
-static MxWhere in_dir(MxArena *arena, const char *dir, const char *name) {
-    return (MxWhere){.file = mx_path_join(arena, dir, name)};
-}
+#include "peft.h"
 
 bool mx_peft_is_dir(const char *dir) {
     MxArena arena = {.name = "peft"};
-    bool is = mx_file_exists(mx_path_join(&arena, dir, config_name));
+    bool is = mx_file_exists(mx_path_join(&arena, dir, PEFT_CONFIG));
     mx_arena_release(&arena);
     return is;
 }
 
-static bool load_leaf(MxArena *arena, const MxTensors *file, const MxHeadForm *heads,
-                      const Peer *peer, const MxLeaf *leaf, MxError *err) {
-    const MxTensor *tensor = mx_tensors_find(file, peer->name);
-    int64_t rows = leaf->shape.dim[0], columns = leaf->shape.dim[1];
-    float *theirs = mx_new_n(arena, float, rows *columns);
-    void *ours = mx_arena_alloc(arena, mx_leaf_bytes(leaf) + 1);
-    if (!mx_tensors_read(file, tensor, theirs, err)) return false;
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t k = 0; k < columns; k++)
-            hf_put(ours, leaf->dtype, i * columns + k,
-                   factor(peer, heads) * theirs[their_column(peer, heads, k) * rows + i]);
-    mx_leaf_write(leaf, ours);
-    return true;
+/* ---- values */
+
+static void put_part(MxArena *arena, const PeftModule *m, const PeftPart *part, const MxTree *tree,
+                     PeftFactors *out) {
+    const MxLeaf *leaf_a = &tree->leaves[part->a], *leaf_b = &tree->leaves[part->b];
+    const float *a = mx_leaf_values(arena, leaf_a), *b = mx_leaf_values(arena, leaf_b);
+    const int64_t *in = peft_places(arena, m, part, true);
+    const int64_t *at = peft_places(arena, m, part, false);
+    int64_t rank = leaf_a->shape.dim[leaf_a->shape.rank - 1], first = part->block * rank;
+    for (int64_t e = 0; e < m->n_experts; e++)
+        for (int64_t k = 0; k < rank; k++) {
+            for (int64_t i = 0; i < part->inputs; i++)
+                *peft_at(m, out, true, e, first + k, in[i]) = a[(e * part->inputs + i) * rank + k];
+            for (int64_t j = 0; j < part->outputs; j++)
+                if (at[j] >= 0)
+                    *peft_at(m, out, false, e, first + k, at[j]) =
+                        b[(e * rank + k) * part->outputs + j] / part->map.factor;
+        }
 }
 
-static bool check_tensor(MxArena *arena, const MxTensors *file, MxWhere where, const Peer *peer,
-                         MxError *err) {
-    const MxTensor *tensor = mx_tensors_find(file, peer->name);
-    if (!tensor)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "\"%s\" is missing; the model wants %s",
-                       peer->name, mx_shape_text(arena, peer->shape));
-    if (mx_shape_equal(tensor->shape, peer->shape)) return true;
-    return mx_fail(err, MX_EXIT_BAD_INPUT, where, "\"%s\" has shape %s; the model wants %s",
-                   peer->name, mx_shape_text(arena, tensor->shape),
-                   mx_shape_text(arena, peer->shape));
-}
-
-static bool name_all(MxArena *arena, const MxTree *state, Peer *peers, MxError *err) {
-    bool ok = true;
-    for (int i = 0; i < state->n; i++)
-        if (state->leaves[i].kind == MX_KIND_LORA_PARAM &&
-            !find_peer(arena, &state->leaves[i], &peers[i]))
-            ok = mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                         state->leaves[i].shape.rank == 3
-                             ? "\"%s\": adapters of experts are not available yet in peft's files"
-                             : "peft has no name for \"%s\"",
-                         state->leaves[i].path);
-    return ok;
-}
-
-static bool load(MxArena *arena, const char *dir, const MxHeadForm *heads, MxTree *state,
-                 MxError *err) {
-    MxWhere where = in_dir(arena, dir, tensors_name);
-    MxTensors *file;
-    MxMap wanted;
-    Peer *peers = mx_new_n(arena, Peer, state->n + 1);
-    mx_map_init(&wanted, arena);
-    if (!mx_tensors_open(arena, where.file, &file, err) || !name_all(arena, state, peers, err))
-        return false;
-    bool ok = true;
-    for (int i = 0; i < state->n; i++) {
-        if (state->leaves[i].kind != MX_KIND_LORA_PARAM) continue;
-        ok &= check_tensor(arena, file, where, &peers[i], err);
-        mx_map_set(&wanted, peers[i].name, i);
+/* Both tensors of a module, of our rank. */
+static PeftFactors make_factors(MxArena *arena, const PeftModule *m, const MxTree *tree,
+                                int64_t rank) {
+    PeftFactors out = {.rank = m->n_blocks * rank};
+    out.a = mx_new_n(arena, float, mx_shape_count(peft_shape(m, 'A', out.rank)));
+    out.b = mx_new_n(arena, float, mx_shape_count(peft_shape(m, 'B', out.rank)));
+    for (const PeftPart *part = m->parts; part; part = part->next) {
+        MxArena places = {.name = "places"};
+        put_part(&places, m, part, tree, &out);
+        mx_arena_release(&places);
     }
-    for (int i = 0; i < mx_tensors_count(file); i++) {
-        const char *name = mx_tensors_at(file, i)->name;
-        if (mx_map_get(&wanted, name, -1) < 0)
-            ok = mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                         "\"%s\" belongs to no module that is adapted here", name);
-    }
-    for (int i = 0; ok && i < state->n; i++)
-        if (state->leaves[i].kind == MX_KIND_LORA_PARAM)
-            ok = load_leaf(arena, file, heads, &peers[i], &state->leaves[i], err);
-    return ok;
+    return out;
 }
 
-bool mx_peft_load(const char *dir, const MxHeadForm *heads, double scale, MxTree *state,
-                  MxError *err) {
-    MxArena arena = {.name = "peft"};
-    bool ok = peft_read_config(&arena, dir, scale, err) && load(&arena, dir, heads, state, err);
-    mx_arena_release(&arena);
-    return ok;
-}
-
-/* ---- saving */
-
-static const float *their_array(MxArena *arena, const MxHeadForm *heads, const Peer *peer,
-                                const MxLeaf *leaf) {
-    int64_t rows = leaf->shape.dim[0], columns = leaf->shape.dim[1];
-    float *theirs = mx_new_n(arena, float, rows *columns);
-    const float *ours = mx_leaf_values(arena, leaf);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t k = 0; k < columns; k++)
-            theirs[their_column(peer, heads, k) * rows + i] =
-                ours[i * columns + k] / factor(peer, heads);
-    return theirs;
-}
-
-/* The members that MaxText writes; peft takes its defaults for the rest. */
-static const char *config_text(MxArena *arena, double scale, int64_t rank, const char *base,
-                               const bool *has_module) {
-    MxJson *config = mx_json_object(arena);
-    mx_json_set_string(config, "base_model_name_or_path", base);
-    mx_json_set_string(config, "peft_type", "LORA");
-    mx_json_set_string(config, "task_type", "CAUSAL_LM");
-    mx_json_set_int(config, "r", rank);
-    mx_json_set_number(config, "lora_alpha", scale * (double)rank);
-    MxJson *targets = mx_json_put_array(config, "target_modules");
-    for (int i = 0; i < hf_n_rows; i++)
-        if (has_module[i]) mx_json_push_string(targets, module_name(arena, &hf_rows[i]));
-    mx_json_set_number(config, "lora_dropout", 0);
-    mx_json_set_string(config, "bias", "none");
-    mx_json_set_bool(config, "inference_mode", true);
-    return mx_json_dump(arena, config, true);
-}
-
-static bool save(MxArena *arena, const char *dir, const MxHeadForm *heads, double scale,
-                 const char *base, const MxTree *state, MxError *err) {
-    MxTensorData *tensors = mx_new_n(arena, MxTensorData, state->n + 1);
-    Peer *peers = mx_new_n(arena, Peer, state->n + 1);
-    bool *has_module = mx_new_n(arena, bool, hf_n_rows);
+/* [2 modules->n] in the arena; returns how many there are. */
+static int make_tensors(MxArena *arena, const PeftModules *modules, const MxTree *tree,
+                        int64_t rank, MxTensorData **out) {
     int n = 0;
-    int64_t rank = 0;
-    if (!name_all(arena, state, peers, err)) return false;
-    for (int i = 0; i < state->n; i++) {
-        const MxLeaf *leaf = &state->leaves[i];
-        if (leaf->kind != MX_KIND_LORA_PARAM) continue;
-        has_module[peers[i].row] = true;
-        rank = leaf->shape.dim[peers[i].is_b ? 0 : 1];
-        tensors[n++] = (MxTensorData){peers[i].name, peers[i].shape,
-                                      their_array(arena, heads, &peers[i], leaf)};
+    *out = mx_new_n(arena, MxTensorData, 2 * modules->n + 1);
+    for (int i = 0; i < modules->n; i++) {
+        const PeftModule *m = &modules->module[i];
+        if (!m->parts) continue;
+        PeftFactors f = make_factors(arena, m, tree, rank);
+        (*out)[n++] = (MxTensorData){peft_name(arena, m, 'A'), peft_shape(m, 'A', f.rank), f.a};
+        (*out)[n++] = (MxTensorData){peft_name(arena, m, 'B'), peft_shape(m, 'B', f.rank), f.b};
     }
-    const char *config = config_text(arena, scale, rank, base, has_module);
-    return mx_tensors_write(mx_path_join(arena, dir, tensors_name), tensors, n, err) &&
-           mx_file_write(mx_path_join(arena, dir, config_name), config, strlen(config), err);
+    return n;
+}
+
+/* Every tensor holds what was to be written. */
+static bool verify(MxArena *arena, const char *path, const MxTensorData *tensors, int n,
+                   MxError *err) {
+    MxTensors *file;
+    if (!mx_tensors_open(arena, path, &file, err)) return false;
+    bool ok = true;
+    for (int i = 0; ok && i < n; i++) {
+        const MxTensor *tensor = mx_tensors_find(file, tensors[i].name);
+        int64_t count = mx_shape_count(tensors[i].shape);
+        float *found = mx_new_n(arena, float, count);
+        bool is_there = tensor && mx_shape_equal(tensor->shape, tensors[i].shape);
+        if (is_there && !mx_tensors_read(file, tensor, found, err)) return false;
+        if (!is_there || memcmp(found, tensors[i].data, (size_t)count * sizeof *found))
+            ok = mx_fail(err, MX_EXIT_IO, (MxWhere){.file = path},
+                         "\"%s\" does not read back as it was written", tensors[i].name);
+    }
+    return ok;
 }
 
 /* ---- out of a checkpoint */
@@ -274,56 +119,57 @@ static bool find_rank(const MxCkptRef *from, const MxTree *adapters, int64_t *ou
     return ok;
 }
 
-/* Every tensor holds what was to be written. */
-static bool verify(MxArena *arena, const char *dir, const MxHeadForm *heads, const MxTree *adapters,
-                   MxError *err) {
-    MxTensors *file;
-    MxWhere where = in_dir(arena, dir, tensors_name);
-    Peer peer;
-    if (!mx_tensors_open(arena, where.file, &file, err)) return false;
-    bool ok = true;
-    for (int i = 0; i < adapters->n; i++) {
-        const MxLeaf *leaf = &adapters->leaves[i];
-        if (!find_peer(arena, leaf, &peer)) continue;
-        int64_t n = mx_shape_count(leaf->shape);
-        float *found = mx_new_n(arena, float, n);
-        if (!check_tensor(arena, file, where, &peer, err) ||
-            !mx_tensors_read(file, mx_tensors_find(file, peer.name), found, err))
-            ok = false;
-        else if (memcmp(found, their_array(arena, heads, &peer, leaf), (size_t)n * sizeof *found))
-            ok = mx_fail(err, MX_EXIT_IO, where, "\"%s\" does not read back as it was written",
-                         peer.name);
+/* Each of our arrays and the tensor that it is, or is in. */
+static void tell_names(MxArena *arena, const PeftModules *modules, const MxTree *adapters,
+                       int64_t rank, MxText *notes) {
+    for (int i = 0; i < modules->n; i++) {
+        const PeftModule *m = &modules->module[i];
+        for (const PeftPart *part = m->parts; part; part = part->next) {
+            if (part->next && part->next->a == part->a) continue;
+            for (int half = 0; half < 2; half++) {
+                const MxLeaf *leaf = &adapters->leaves[half ? part->b : part->a];
+                char which = (half == 1) == m->is_flipped ? 'A' : 'B';
+                mx_text_add(notes, "%s %s -> %s %s\n", leaf->path,
+                            mx_shape_text(arena, leaf->shape), peft_name(arena, m, which),
+                            mx_shape_text(arena, peft_shape(m, which, m->n_blocks * rank)));
+            }
+        }
     }
-    return ok;
 }
 
-static void tell_names(MxArena *arena, const MxTree *adapters, const Peer *peers, MxText *notes) {
-    for (int i = 0; i < adapters->n; i++)
-        mx_text_add(notes, "%s %s -> %s %s\n", adapters->leaves[i].path,
-                    mx_shape_text(arena, adapters->leaves[i].shape), peers[i].name,
-                    mx_shape_text(arena, peers[i].shape));
+static bool write_all(MxArena *arena, const MxPeftConvert *how, const PeftModules *modules,
+                      const MxTree *adapters, int64_t rank, const char *dir, MxError *err) {
+    MxTensorData *tensors;
+    int n = make_tensors(arena, modules, adapters, rank, &tensors);
+    const char *path = mx_path_join(arena, dir, PEFT_TENSORS);
+    const char *config =
+        peft_config_text(arena, modules, rank, how->alpha / (double)rank, how->base);
+    return mx_tensors_write(path, tensors, n, err) &&
+           mx_file_write(mx_path_join(arena, dir, PEFT_CONFIG), config, strlen(config), err) &&
+           (!how->verifies || verify(arena, path, tensors, n, err));
 }
 
 bool mx_peft_convert(const MxCkptRef *from, const MxPeftConvert *how, const char *dir,
                      MxText *notes, MxError *err) {
+    static const char hint[] = "--merge-lora --to-hf writes the weights with all adapters in them";
     MxArena arena = {.name = "peft"};
     MxTree adapters;
+    PeftModules modules;
     int64_t rank = 0;
+    const MxWhere where = {.file = from->ref};
     bool ok = read_adapters(&arena, from, &adapters, err);
     if (ok && how->alpha <= 0)
         ok = mx_fail(
-            err, MX_EXIT_BAD_INPUT, (MxWhere){.file = from->ref},
+            err, MX_EXIT_BAD_INPUT, where,
             "the lora_alpha of its adapters is not known; --lora-alpha tells it, or --config");
-    if (adapters.n && !how->heads.width)
-        ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = from->ref},
-                     "how its model keeps heads is not known; --config names the config");
-    Peer *peers = mx_new_n(&arena, Peer, adapters.n + 1);
-    bool has_rank = adapters.n && find_rank(from, &adapters, &rank, err);
-    ok = name_all(&arena, &adapters, peers, err) && has_rank && ok;
-    if (ok && !dir) tell_names(&arena, &adapters, peers, notes);
-    if (ok && dir)
-        ok = save(&arena, dir, &how->heads, how->alpha / (double)rank, how->base, &adapters, err) &&
-             (!how->verifies || verify(&arena, dir, &how->heads, &adapters, err));
+    if (adapters.n && !how->model)
+        ok = mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                     "its model is not known; --config names the config of its run");
+    if (adapters.n) ok = find_rank(from, &adapters, &rank, err) && ok;
+    if (adapters.n && how->model)
+        ok = peft_modules(&arena, how->model, &adapters, hint, &modules, err) && ok;
+    if (ok && !dir) tell_names(&arena, &modules, &adapters, rank, notes);
+    if (ok && dir) ok = write_all(&arena, how, &modules, &adapters, rank, dir, err);
     if (ok)
         mx_text_add(notes, "result: %d adapters, r %lld, lora_alpha %.9g\n", adapters.n / 2,
                     (long long)rank, how->alpha);

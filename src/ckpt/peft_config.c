@@ -1,6 +1,7 @@
 /* peft_config.c — adapter_config.json of Hugging Face's peft: whether its adapters compute what
- * ours do. Its modules are checked by the tensors (peft.c). */
-#include "hf.h"
+ * ours do, and such a file for adapters of ours. Which modules are adapted is told by the tensors
+ * (peft_read.c), but for parameters of experts, whose tensors do not name them. */
+#include "peft.h"
 
 #include <math.h>
 
@@ -12,10 +13,7 @@ static const char *const foreign[] = {
     "use_qalora",
     "use_bdlora",
     "modules_to_save",
-    "rank_pattern",
-    "alpha_pattern",
     "layer_replication",
-    "target_parameters",
     "trainable_token_indices",
     "alora_invocation_tokens",
     "arrow_config",
@@ -57,26 +55,176 @@ static bool check_config(const MxJson *config, MxWhere where, MxError *err) {
     return check_beginning(config, where, err) && ok;
 }
 
-bool peft_read_config(MxArena *arena, const char *dir, double scale, MxError *err) {
+bool peft_read_config(MxArena *arena, const char *dir, PeftConfig *out, MxError *err) {
     enum { LARGEST = 1 << 20 };
-    MxWhere where = {.file = mx_path_join(arena, dir, PEFT_CONFIG)};
     MxBytes bytes;
-    double rank = 0, alpha = 0;
-    bool is_rs = false;
-    if (!mx_file_read(arena, where.file, LARGEST, &bytes, err)) return false;
+    *out = (PeftConfig){.where = {.file = mx_path_join(arena, dir, PEFT_CONFIG)}};
+    if (!mx_file_read(arena, out->where.file, LARGEST, &bytes, err)) return false;
     const MxJson *config =
-        mx_json_parse(arena, (const char *)bytes.data, bytes.size, where.file, err);
-    if (!config || !check_config(config, where, err)) return false;
-    if (!mx_json_number(mx_json_get(config, "r"), &rank) || rank < 1 ||
-        !mx_json_number(mx_json_get(config, "lora_alpha"), &alpha))
-        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "no r of at least 1, or no lora_alpha");
-    mx_json_bool(mx_json_get(config, "use_rslora"), &is_rs);
-    double found = alpha / (is_rs ? sqrt(rank) : rank);
-    if (fabs(found - scale) <= 1e-6 * fabs(scale)) return true;
-    mx_fail(err, MX_EXIT_BAD_INPUT, where,
-            "its adapters count %.9g (lora_alpha %.9g, r %.9g%s), those of this run lora_alpha / "
-            "lora_rank = %.9g",
-            found, alpha, rank, is_rs ? ", use_rslora" : "", scale);
-    mx_note(err, "hint: lora.lora_rank=%.9g lora.lora_alpha=%.9g", rank, found * rank);
+        mx_json_parse(arena, (const char *)bytes.data, bytes.size, out->where.file, err);
+    if (!config || !check_config(config, out->where, err)) return false;
+    if (!mx_json_number(mx_json_get(config, "r"), &out->rank) || out->rank < 1 ||
+        !mx_json_number(mx_json_get(config, "lora_alpha"), &out->alpha))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, out->where, "no r of at least 1, or no lora_alpha");
+    mx_json_bool(mx_json_get(config, "use_rslora"), &out->is_rs);
+    out->ranks = mx_json_get(config, "rank_pattern");
+    out->alphas = mx_json_get(config, "alpha_pattern");
+    out->parameters = mx_json_get(config, "target_parameters");
+    return true;
+}
+
+/* ---- modules */
+
+/* What the first pattern that matches all of a name, or all behind one of its dots, says of it;
+ * `usual` if none does. Source: peft 0.21, utils/other.py, get_pattern_key. */
+static bool find_pattern(const PeftConfig *config, const MxJson *patterns, const char *name,
+                         double usual, double *out, MxError *err) {
+    MxArena arena = {.name = "pattern"};
+    const char *pattern = NULL, *why = NULL;
+    MxJson *value = NULL;
+    MxMatch match = MX_MATCH_NONE;
+    for (size_t i = 0; match == MX_MATCH_NONE && mx_json_member(patterns, i, &pattern, &value);
+         i++) {
+        const MxRegex *regex =
+            mx_regex_new(&arena, mx_arena_printf(&arena, "(?:.*\\.)?(?:%s)", pattern), &why);
+        match = regex ? mx_regex_match(regex, name) : MX_MATCH_GAVE_UP;
+        if (match == MX_MATCH_PART) match = MX_MATCH_NONE;
+    }
+    *out = usual;
+    bool ok = match == MX_MATCH_NONE || (match == MX_MATCH_WHOLE && mx_json_number(value, out)) ||
+              mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
+                      "\"%s\" is no pattern with a number: %s", pattern, why ? why : "not usable");
+    mx_arena_release(&arena);
+    return ok;
+}
+
+/* Whether a parameter is named, as a whole or from one of its dots on. */
+static bool names_parameter(const PeftConfig *config, const char *key) {
+    for (size_t i = 0; i < mx_json_length(config->parameters); i++) {
+        const char *named = mx_json_string(mx_json_at(config->parameters, i));
+        size_t n = named ? strlen(named) : 0, all = strlen(key);
+        if (n && n <= all && !strcmp(key + all - n, named) && (n == all || key[all - n - 1] == '.'))
+            return true;
+    }
     return false;
+}
+
+static bool refuse_scale(const PeftConfig *config, const PeftModule *module, double rank,
+                         double alpha, double scale, MxError *err) {
+    double found = alpha / (config->is_rs ? sqrt(rank) : rank);
+    bool is_of_all = rank == config->rank && alpha == config->alpha;
+    mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
+            "its adapters%s%s count %.9g (lora_alpha %.9g, r %.9g%s), those of this run lora_alpha "
+            "/ lora_rank = %.9g",
+            is_of_all ? "" : " of ", is_of_all ? "" : module->key, found, alpha, rank,
+            config->is_rs ? ", use_rslora" : "", scale);
+    if (is_of_all)
+        mx_note(err, "hint: lora.lora_rank=%.9g lora.lora_alpha=%.9g", rank, found * rank);
+    return false;
+}
+
+bool peft_check_module(const PeftConfig *config, const PeftModule *module, int64_t rank,
+                       double scale, MxError *err) {
+    double r, alpha;
+    if (!find_pattern(config, config->ranks, module->key, config->rank, &r, err) ||
+        !find_pattern(config, config->alphas, module->key, config->alpha, &alpha, err))
+        return false;
+    if (module->has_experts && !names_parameter(config, module->key))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
+                       "target_parameters does not name \"%s\", which is adapted here",
+                       module->key);
+    if (r != (double)rank)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
+                       "r of \"%s\" is %.9g; its tensors have %lld", module->key, r,
+                       (long long)rank);
+    double found = alpha / (config->is_rs ? sqrt(r) : r);
+    return fabs(found - scale) <= 1e-6 * fabs(scale) ||
+           refuse_scale(config, module, r, alpha, scale, err);
+}
+
+/* ---- out */
+
+/* Where the next longer end of a name begins that is whole words of it; NULL = there is none. */
+static const char *longer_end(const char *name, const char *end) {
+    if (end == name) return NULL;
+    const char *p = end - 1; /* at its dot, or behind the name */
+    while (p > name && p[-1] != '.') p--;
+    return p;
+}
+
+/* "q_proj", where this is the end of no other name; else as much more as that needs. */
+static const char *shortest(const MxMap *others, const char *key) {
+    const char *end = longer_end(key, key + strlen(key) + 1);
+    if (!strcmp(end, "weight")) end = longer_end(key, end);
+    for (const char *more; mx_map_get(others, end, -1) >= 0 && (more = longer_end(key, end));)
+        end = more;
+    return end;
+}
+
+/* All ends of the names of modules, or of parameters, that are not adapted as such, or have fewer
+ * blocks of ranks. */
+static void list_others(MxArena *arena, const PeftModules *modules, bool is_parameter, int n_blocks,
+                        MxMap *others) {
+    mx_map_init(others, arena);
+    for (int i = 0; i < modules->n; i++) {
+        const PeftModule *m = &modules->module[i];
+        const char *name = is_parameter ? m->weight : m->module;
+        if (m->is_parameter == is_parameter && m->n_blocks >= n_blocks) continue;
+        for (const char *end = name + strlen(name) + 1; (end = longer_end(name, end));)
+            mx_map_set(others, end, i);
+    }
+}
+
+/* As short as those that are not adapted allow. */
+static void put_targets(MxArena *arena, const PeftModules *modules, bool are_parameters,
+                        MxJson *targets) {
+    MxMap others, said;
+    list_others(arena, modules, are_parameters, 1, &others);
+    mx_map_init(&said, arena);
+    for (int i = 0; i < modules->n; i++) {
+        const PeftModule *m = &modules->module[i];
+        bool is_one = m->parts && m->is_parameter == are_parameters;
+        const char *name = is_one ? shortest(&others, m->key) : NULL;
+        if (!name || mx_map_get(&said, name, -1) >= 0) continue;
+        mx_map_set(&said, name, i);
+        mx_json_push_string(targets, name);
+    }
+}
+
+/* Modules that are several kernels of ours have the ranks of all, and count the same. */
+static void put_patterns(MxArena *arena, const PeftModules *modules, int64_t rank, double scale,
+                         MxJson *config) {
+    MxJson *ranks = NULL, *alphas = NULL;
+    for (int i = 0; i < modules->n; i++) {
+        const PeftModule *m = &modules->module[i];
+        MxMap others;
+        if (m->n_blocks < 2) continue;
+        if (!ranks) ranks = mx_json_put_object(config, "rank_pattern");
+        if (!alphas) alphas = mx_json_put_object(config, "alpha_pattern");
+        list_others(arena, modules, m->is_parameter, m->n_blocks, &others);
+        const char *name = shortest(&others, m->key);
+        mx_json_set_int(ranks, name, m->n_blocks * rank);
+        mx_json_set_number(alphas, name, scale * (double)(m->n_blocks * rank));
+    }
+}
+
+const char *peft_config_text(MxArena *arena, const PeftModules *modules, int64_t rank, double scale,
+                             const char *base) {
+    MxJson *config = mx_json_object(arena);
+    mx_json_set_string(config, "base_model_name_or_path", base);
+    mx_json_set_string(config, "peft_type", "LORA");
+    mx_json_set_string(config, "task_type", "CAUSAL_LM");
+    mx_json_set_int(config, "r", rank);
+    mx_json_set_number(config, "lora_alpha", scale * (double)rank);
+    put_targets(arena, modules, false, mx_json_put_array(config, "target_modules"));
+    bool has_parameters = false;
+    for (int i = 0; i < modules->n; i++)
+        has_parameters |= modules->module[i].parts && modules->module[i].is_parameter;
+    if (has_parameters)
+        put_targets(arena, modules, true, mx_json_put_array(config, "target_parameters"));
+    put_patterns(arena, modules, rank, scale, config);
+    mx_json_set_number(config, "lora_dropout", 0);
+    mx_json_set_string(config, "bias", "none");
+    mx_json_set_bool(config, "inference_mode", true);
+    return mx_json_dump(arena, config, true);
 }

@@ -49,6 +49,7 @@ const MxFamily family_deepseek4 = {
               .architecture = "DeepseekV4ForCausalLM",
               .norms = {"attn_norm", NULL, "ffn_norm"},
               .ffn = "ffn",
+              .held_ffn = "mlp",
               .shared = "shared_experts",
               .window = MX_HF_WINDOW_TURNS,
               .experts = MX_HF_EXPERTS_W,

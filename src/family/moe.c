@@ -25,6 +25,7 @@ const MxFamily family_mixtral = {
               .norms = FAMILY_LLAMA_HF_NORMS,
               .window = MX_HF_WINDOW_ALWAYS,
               .ffn = "block_sparse_moe",
+              .held_ffn = "mlp",
               .experts = MX_HF_EXPERTS_W,
               .default_kv_heads = 8,
               .default_theta = 1000000,

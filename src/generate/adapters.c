@@ -23,21 +23,32 @@ static bool check_alpha(const MxConfig *c, const MxTeam *team, const char *path,
     return ok;
 }
 
+/* A whole adapter in memory, with the values that this rank has. */
+static MxLeaf copy_whole(MxArena *arena, const MxLeaf *leaf) {
+    const MxBox all = mx_box_of(leaf->shape), own = mx_leaf_part(leaf);
+    MxLeaf whole = *leaf;
+    whole.division = NULL;
+    whole = mx_leaf_on_host(arena, whole);
+    mx_box_copy(&own, &own, mx_leaf_values(arena, leaf), &all, whole.data,
+                mx_dtype_bytes(leaf->dtype));
+    return whole;
+}
+
 /* PEFT's files are transposed, so adapters, which are small, are read whole. */
 static bool read_peft(MxTrainState *s, const MxTeam *team, const char *dir, MxError *err) {
     MxArena arena = {.name = "peft"};
     const MxJson *manifest;
-    MxHeadForm heads = mx_model_head_form(mx_train_state_model(s));
+    const MxModel *model = mx_train_state_model(s);
+    const MxHfModel theirs = mx_hf_of_config(mx_train_state_config(s), mx_model_head_form(model));
     MxTree whole, *tree = mx_train_state_tree(s);
     mx_tree_init(&whole, &arena);
     for (int i = 0; i < tree->n; i++) {
-        MxLeaf leaf = tree->leaves[i];
-        leaf.division = NULL;
-        bool is_adapter = leaf.kind == MX_KIND_LORA_PARAM;
-        mx_tree_add(&whole, is_adapter ? mx_leaf_on_host(&arena, leaf) : mx_leaf_abstract(leaf));
+        const MxLeaf *leaf = &tree->leaves[i];
+        bool is_adapter = leaf->kind == MX_KIND_LORA_PARAM;
+        mx_tree_add(&whole, is_adapter ? copy_whole(&arena, leaf) : mx_leaf_abstract(*leaf));
     }
     bool ok = mx_ckpt_vouch(&arena, dir, team, &manifest, err) &&
-              mx_peft_load(dir, &heads, mx_model_lora(mx_train_state_model(s))->scale, &whole, err);
+              mx_peft_load(dir, &theirs, mx_model_lora(model)->scale, &whole, err);
     for (int i = 0; ok && i < tree->n; i++) {
         const MxLeaf *leaf = &tree->leaves[i];
         const MxBox all = mx_box_of(leaf->shape), own = mx_leaf_part(leaf);

@@ -68,7 +68,9 @@ bool mxconvert_adapters(Work *work, MxArena *arena, MxError *err) {
         (merges && !find_base(work, config, arena, err)))
         return false;
     if (model) {
-        work->peft.heads = mx_model_head_form(model);
+        MxHfModel *theirs = mx_new(arena, MxHfModel);
+        *theirs = mx_hf_of_config(config, mx_model_head_form(model));
+        work->peft.model = theirs;
         facts->weights = mx_model_params(model);
     }
     const char *base = work->line->base;

@@ -17,6 +17,7 @@ Suite *trees_suite(void);
 Suite *tools_suite(void);
 Suite *hostile_suite(void);
 Suite *lora_tools_suite(void);
+Suite *peft_suite(void);
 Suite *hf_suite(void);
 Suite *hf_config_suite(void);
 Suite *hf_images_suite(void);

@@ -468,7 +468,9 @@ END_TEST
 
 /* A file without a manifest needs a config. */
 START_TEST(a_config_may_be_named) {
-    static const char text[] = "head_dim: 8\nlora: {lora_alpha: 6}\n";
+    static const char text[] = "base_emb_dim: 4\nbase_num_query_heads: 2\nbase_num_kv_heads: 2\n"
+                               "head_dim: 8\nbase_num_decoder_layers: 3\n"
+                               "lora: {lora_alpha: 6}\n";
     MxH5 *file;
     ck_ok(mx_h5_create(&arena, in_folder("a.h5"), &file, &err));
     put(file, LAYERS "self_attention/query/kernel_lora_a", MX_F32, MX_SHAPE(4, 3, 2));
@@ -476,7 +478,7 @@ START_TEST(a_config_may_be_named) {
     ck_ok(mx_h5_close(file, &err));
     put_content("c.yml", text, strlen(text));
     ck_tool(65, "mxconvert {}/a.h5 {}/p --to-peft --lora-alpha 6");
-    ck_says("how its model keeps heads is not known");
+    ck_says("its model is not known; --config names the config of its run");
     ck_tool(0, "mxconvert {}/a.h5 {}/p --to-peft --config {}/c.yml");
     ck_says("result: 3 adapters, r 2, lora_alpha 6");
     ck_tool(2, "mxconvert {}/a.h5 {}/p.h5 --to-peft --config {}/c.yml");
@@ -537,7 +539,11 @@ static const struct {
     {"mxconvert {}/a.h5 {}/x --to-peft --config configs/base.yml --lora-alpha 1", 65,
      "\"model/decoder/layers_0/out/kernel_lora_a\" has rank 4"},
     {"mxconvert {}/a.h5 {}/x --to-peft --config configs/base.yml --lora-alpha 1", 65,
-     "peft has no name for \"model/decoder/layers_2/norm/scale_lora_b\""},
+     "peft has no modules for the adapters of "},
+    {"mxconvert {}/a.h5 {}/x --to-peft --config configs/base.yml --lora-alpha 1", 65,
+     "\"norm/scale\""},
+    {"mxconvert {}/a.h5 {}/x --to-peft --config configs/base.yml --lora-alpha 1", 65,
+     "hint: --merge-lora --to-hf writes the weights with all adapters in them"},
     {"mxconvert {}/a.h5 {}/x --merge-lora --lora-alpha 1 --base {}/none", 65, "none"},
     {"mxconvert {}/both.h5 {}/x --merge-lora --lora-alpha 1 --base {}/w.h5", 65,
      "its adapters have weights beside them"},

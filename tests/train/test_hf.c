@@ -353,7 +353,7 @@ typedef struct Peft {
     MxH5 *file;
     MxConfig *config;
     MxTrainState *state;
-    MxHeadForm heads;
+    MxHfModel model;
     double scale, alpha;
     MxError err;
 } Peft;
@@ -368,7 +368,7 @@ static bool open_peft(Peft *p, int i, const char *more) {
                       mx_train_state_open(&p->arena, p->config, &p->state, &p->err),
                   "%s", p->err.text.data);
     const MxModel *model = mx_train_state_model(p->state);
-    p->heads = mx_model_head_form(model);
+    p->model = mx_hf_of_config(p->config, mx_model_head_form(model));
     p->scale = mx_model_lora(model)->scale;
     p->alpha = p->scale * (double)p->config->lora_rank;
     MxTree *tree = mx_train_state_tree(p->state);
@@ -377,7 +377,7 @@ static bool open_peft(Peft *p, int i, const char *more) {
 }
 
 static void load_peft(Peft *p) {
-    ck_assert_msg(mx_peft_load(p->dir, &p->heads, p->scale, mx_train_state_tree(p->state), &p->err),
+    ck_assert_msg(mx_peft_load(p->dir, &p->model, p->scale, mx_train_state_tree(p->state), &p->err),
                   "%s", p->err.text.data);
 }
 
@@ -496,12 +496,12 @@ START_TEST(peft_round_trip) {
     load_peft(&p);
     MxTree *tree = mx_train_state_tree(p.state);
     uint64_t before = 0, after = 0;
-    bool is_exact = p.heads.query_scale == 1; /* nothing is rounded */
+    bool is_exact = p.model.heads.query_scale == 1; /* nothing is rounded */
     const char *dir = mx_arena_printf(&p.arena, "build/tests/peft.%d", _i);
     ck_assert(mx_dir_make(dir, &p.err));
     MxCkptRef ref;
     MxText notes;
-    MxPeftConvert how = {.heads = p.heads, .alpha = p.alpha, .base = "base"};
+    MxPeftConvert how = {.model = &p.model, .alpha = p.alpha, .base = "base"};
     mx_text_init(&notes, &p.arena);
     ck_assert_msg(
         save_file(&p.arena, mx_arena_printf(&p.arena, "%s.h5", dir), tree, &ref, &p.err) &&
@@ -546,9 +546,13 @@ static const struct {
     {0, "lora.lora_alpha=16",
      "adapter_config.json: its adapters count 2 (lora_alpha 8, r 4), those of this run lora_alpha "
      "/ lora_rank = 4"},
-    {0, "lora.lora_rank=8 lora.lora_alpha=16",
-     "\"base_model.model.model.layers.0.mlp.gate_proj.lora_A.weight\" has shape [4, 32]; the model "
-     "wants [8, 32]"},
+    {0, "base_mlp_dim=48",
+     "\"base_model.model.model.layers.0.mlp.gate_proj.lora_B.weight\" has shape [64, 4]; the model "
+     "wants [48, 4]"},
+    {0, "lora.lora_rank=2 lora.lora_alpha=4",
+     "its adapters have rank 4 together in "
+     "\"model/decoder/layers_0/self_attention/query/kernel_lora_a\"; the run's lora_rank is 2\n"
+     "hint: lora.lora_rank=4 lora.lora_alpha=8"},
     {0, "lora.lora_module_path=.*mlp/wo",
      "\"base_model.model.model.layers.0.mlp.gate_proj.lora_A.weight\" belongs to no module that is "
      "adapted here"},
@@ -556,13 +560,14 @@ static const struct {
      "\"base_model.model.model.layers.0.self_attn.k_proj.lora_A.weight\" is missing; the model "
      "wants "
      "[2, 32]"},
-    {0, "lora.lora_module_path=.*norm", "peft has no name for "},
+    {0, "lora.lora_module_path=.*norm",
+     "peft has no modules for the adapters of \"post_self_attention_layer_norm/scale\", "},
 };
 
 START_TEST(peft_that_does_not_fit) {
     Peft p;
     if (!open_peft(&p, peft_misfits[_i].i, peft_misfits[_i].more)) return;
-    bool ok = mx_peft_load(p.dir, &p.heads, p.scale, mx_train_state_tree(p.state), &p.err);
+    bool ok = mx_peft_load(p.dir, &p.model, p.scale, mx_train_state_tree(p.state), &p.err);
     ck_assert_msg(!ok && strstr(p.err.text.data, peft_misfits[_i].words), "%s",
                   ok ? "loaded" : p.err.text.data);
     close_peft(&p);

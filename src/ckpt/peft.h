@@ -1,0 +1,99 @@
+/* peft.h — adapters of Hugging Face's peft beside ours. Which of transformers' modules have some,
+ * and how elements lie in them, is in peft_modules.c; adapter_config.json in peft_config.c; reading
+ * and writing folders in peft_read.c and peft.c. */
+#ifndef CKPT_PEFT_H
+#define CKPT_PEFT_H
+
+#include "hf.h"
+
+#define PEFT_CONFIG  "adapter_config.json"
+#define PEFT_TENSORS "adapter_model.safetensors"
+
+/* What one adapted kernel of ours is in a weight of theirs: all of it or a part, of all of ours or
+ * of a part. */
+typedef struct PeftPart PeftPart;
+struct PeftPart {
+    int a, b;  /* its adapters, in the tree */
+    int block; /* which ranks of theirs are those of ours, where all of ours have the same: block *
+                  rank on */
+    HfMap map;
+    int64_t inputs, outputs; /* of our kernel, for each expert */
+    int n_in;                /* dims of ours that are the expert's and the inputs' */
+    PeftPart *next;          /* in the same weight */
+};
+
+/* A weight of transformers' that can be adapted: of a module, or one parameter of all experts. A
+ * is [experts rank, size_a], B [size_b, rank experts]. */
+typedef struct PeftModule {
+    const char *module; /* "model.layers.0.self_attn.q_proj" */
+    const char *weight; /* with the parameter's own name */
+    const char *key;    /* which of both a config calls it */
+    const char *prefix; /* of the names of its tensors */
+    bool is_parameter;  /* in target_parameters, not target_modules */
+    bool has_experts;
+    bool reads_last; /* our inputs are the last dim of theirs */
+    bool is_flipped; /* our A is their B, and our B their A */
+    int64_t n_experts, size_a, size_b;
+    PeftPart *parts; /* NULL = it is not adapted here */
+    int n_blocks;
+} PeftModule;
+
+typedef struct PeftModules {
+    PeftModule *module;
+    int n;
+} PeftModules;
+
+/* peft_modules — all that transformers' model has, and which adapters of a tree each one is; `hint`
+ * is told where an adapter is none of any. Errors: the model is none of Hugging Face's; all
+ * adapters that peft has no modules for, in one; one of another shape than its kernel's. */
+bool peft_modules(MxArena *arena, const MxHfModel *model, const MxTree *tree, const char *hint,
+                  PeftModules *out, MxError *err);
+/* peft_has — whether a kernel's adapter is in a module. */
+bool peft_has(const PeftModule *module, int a);
+/* peft_places — where each input or output of our kernel is in its adapter of theirs; -1 = this
+ * part does not have it. */
+const int64_t *peft_places(MxArena *arena, const PeftModule *module, const PeftPart *part,
+                           bool of_inputs);
+/* peft_name — of one of both tensors. */
+const char *peft_name(MxArena *arena, const PeftModule *module, char which);
+
+/* Both tensors of a module. */
+typedef struct PeftFactors {
+    float *a, *b;
+    int64_t rank;
+} PeftFactors;
+
+/* peft_at — of an expert, the element of one rank at a place among inputs or outputs. */
+static inline float *peft_at(const PeftModule *m, const PeftFactors *f, bool of_inputs,
+                             int64_t expert, int64_t rank, int64_t place) {
+    if (of_inputs != m->is_flipped) return &f->a[(expert * f->rank + rank) * m->size_a + place];
+    return &f->b[(place * f->rank + rank) * m->n_experts + expert];
+}
+/* peft_shape — of one of both, with so many ranks. */
+static inline MxShape peft_shape(const PeftModule *m, char which, int64_t rank) {
+    return which == 'A' ? MX_SHAPE(m->n_experts * rank, m->size_a)
+                        : MX_SHAPE(m->size_b, m->n_experts * rank);
+}
+
+/* ---- adapter_config.json (peft_config.c) */
+
+typedef struct PeftConfig {
+    MxWhere where;
+    double rank, alpha;
+    bool is_rs; /* adapters count alpha / sqrt(rank) */
+    const MxJson *ranks, *alphas, *parameters;
+} PeftConfig;
+
+/* peft_read_config — of a folder. Errors: each member with which peft computes something else than
+ * adapters. Source: peft 0.21, tuners/lora. Test: tests/train/test_lora_runs.c. */
+bool peft_read_config(MxArena *arena, const char *dir, PeftConfig *out, MxError *err);
+/* peft_check_module — that a module's adapter of a rank is what the config says, and counts
+ * `scale`. */
+bool peft_check_module(const PeftConfig *config, const PeftModule *module, int64_t rank,
+                       double scale, MxError *err);
+/* peft_config_text — the members that MaxText writes, and those that name parameters of experts;
+ * peft takes its defaults for the rest. */
+const char *peft_config_text(MxArena *arena, const PeftModules *modules, int64_t rank, double scale,
+                             const char *base);
+
+#endif
