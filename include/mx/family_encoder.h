@@ -15,22 +15,23 @@ typedef enum MxPools {
     MX_POOLS_BY_MERGE,  /* spatial_merge_size_for_vit: patches of a side of the square */
 } MxPools;
 
+/* What names begin with, in the place of what. */
+typedef struct MxHfSpelling {
+    const char *with, *without;
+} MxHfSpelling;
+
 /* What is said of an encoder in a folder of Hugging Face's, besides the tables of ckpt. */
 typedef struct MxHfEncoder {
     const char *model_type; /* of its vision_config; of several a blank between them */
     const char *tower;      /* what stands before names of the rest; NULL = their rows tell all */
     const char *layers;     /* … before the number of a layer, … */
-    const char *deep;   /* … and of what adds to a layer of the decoder; NULL = nothing does */
-    int64_t mrope[3];   /* mrope_section where it is missing */
-    bool keeps_experts; /* the text model's have the form of a text model alone */
-    /* What stands before the names of the text model's tensors, in the place of what. */
-    struct {
-        const char *with, *without;
-    } text;
-    /* Other spellings of what names begin with, as older or newer releases write them. */
-    struct {
-        const char *with, *without;
-    } spelled[4];
+    const char *deep;    /* … and of what adds to a layer of the decoder; NULL = nothing does */
+    int64_t mrope[3];    /* mrope_section where it is missing */
+    bool keeps_experts;  /* the text model's have the form of a text model alone */
+    MxHfSpelling text;   /* of the text model's tensors */
+    MxHfSpelling held;   /* of its modules in memory; with NULL = as text */
+    bool has_text_class; /* the text model alone can be loaded from such a folder, as that */
+    MxHfSpelling spelled[4]; /* as older or newer releases write names */
 } MxHfEncoder;
 
 /* A prompt and its completion as a user's turn and the model's. */

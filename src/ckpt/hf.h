@@ -310,6 +310,10 @@ bool ckpt_hf_open(MxArena *arena, const MxCkptRef *ref, CkptHf **out, MxH5Array 
 /* ckpt_hf_read — part of an array, by its number: MX_F32, MX_F64 or MX_BF16. */
 bool ckpt_hf_read(CkptHf *hf, int array, const MxBox *box, MxDtype dtype, void *out, MxError *err);
 
+/* What stands before the names of a text model in those of a model around it. */
+extern const MxHfSpelling hf_withins[];
+extern const int hf_n_withins;
+
 /* ---- folders of Meta's (hf_meta.c) */
 
 #define META_CONFIG "params.json"

@@ -118,20 +118,17 @@ static bool open_shards(Folder *f, const MxHfModel *model) {
 
 /* What stands before the names of a text model in those of a model around it: as transformers 4.50
  * writes them, as 4.52 has them in memory, and in a model that also speaks. */
-static const struct {
-    const char *with, *without;
-} withins[] = {{"language_model.", ""},
-               {"model.language_model.", "model."},
-               {"thinker.model.", "model."},
-               {"thinker.lm_head.", "lm_head."}};
+const MxHfSpelling hf_withins[] = {{"language_model.", ""},
+                                   {"model.language_model.", "model."},
+                                   {"thinker.model.", "model."},
+                                   {"thinker.lm_head.", "lm_head."}};
+const int hf_n_withins = MX_COUNT(hf_withins);
 
 /* The same names of models without "model." before them, as transformers 5 saves them. */
-static const struct {
-    const char *with, *without;
-} saved[] = {{"model.embed_tokens.", "embed."},
-             {"model.hc_head.hc_", "hc_head_"},
-             {"model.norm.", "norm."},
-             {"model.layers.", "layers."}};
+static const MxHfSpelling saved[] = {{"model.embed_tokens.", "embed."},
+                                     {"model.hc_head.hc_", "hc_head_"},
+                                     {"model.norm.", "norm."},
+                                     {"model.layers.", "layers."}};
 
 static bool find_spelled(Folder *f, const char *name, HfLink *link) {
     if (link->tensor) return true;
@@ -170,11 +167,11 @@ static const char *find_saved(Folder *f, const char *name, HfLink *link) {
 static const char *find_tensor(Folder *f, const char *name, HfLink *link) {
     const char *spelled = name;
     if (f->is_bare && !find_spelled(f, name, link)) return find_saved(f, name, link);
-    for (int k = -1; k < (f->is_within ? MX_COUNT(withins) : 0) && !link->tensor; k++) {
-        if (k >= 0 && !mx_text_has_prefix(name, withins[k].without)) continue;
+    for (int k = -1; k < (f->is_within ? hf_n_withins : 0) && !link->tensor; k++) {
+        if (k >= 0 && !mx_text_has_prefix(name, hf_withins[k].without)) continue;
         if (k >= 0)
-            spelled = mx_arena_printf(f->arena, "%s%s", withins[k].with,
-                                      name + strlen(withins[k].without));
+            spelled = mx_arena_printf(f->arena, "%s%s", hf_withins[k].with,
+                                      name + strlen(hf_withins[k].without));
         find_spelled(f, spelled, link);
     }
     return link->tensor ? spelled : name;
@@ -222,8 +219,8 @@ static bool is_idle(const MxHfModel *model, const char *name) {
 /* Of the model around a text model. */
 static bool is_around(const Folder *f, const char *name) {
     bool is_text = false;
-    for (int k = 0; k < MX_COUNT(withins); k++)
-        is_text = is_text || mx_text_has_prefix(name, withins[k].with);
+    for (int k = 0; k < hf_n_withins; k++)
+        is_text = is_text || mx_text_has_prefix(name, hf_withins[k].with);
     return f->is_within && !is_text;
 }
 

@@ -154,7 +154,7 @@ bool mx_peft_convert(const MxCkptRef *from, const MxPeftConvert *how, const char
     static const char hint[] = "--merge-lora --to-hf writes the weights with all adapters in them";
     MxArena arena = {.name = "peft"};
     MxTree adapters;
-    PeftModules modules;
+    PeftModules modules = {.model = how->model, .hint = hint};
     int64_t rank = 0;
     const MxWhere where = {.file = from->ref};
     bool ok = read_adapters(&arena, from, &adapters, err);
@@ -166,8 +166,8 @@ bool mx_peft_convert(const MxCkptRef *from, const MxPeftConvert *how, const char
         ok = mx_fail(err, MX_EXIT_BAD_INPUT, where,
                      "its model is not known; --config names the config of its run");
     if (adapters.n) ok = find_rank(from, &adapters, &rank, err) && ok;
-    if (adapters.n && how->model)
-        ok = peft_modules(&arena, how->model, &adapters, hint, &modules, err) && ok;
+    if (how->model) modules.within = peft_within(how->model);
+    if (adapters.n && how->model) ok = peft_modules(&arena, &adapters, &modules, err) && ok;
     if (ok && !dir) tell_names(&arena, &modules, &adapters, rank, notes);
     if (ok && dir) ok = write_all(&arena, how, &modules, &adapters, rank, dir, err);
     if (ok)

@@ -39,15 +39,20 @@ typedef struct PeftModule {
 } PeftModule;
 
 typedef struct PeftModules {
+    const MxHfModel *model;
+    const MxHfSpelling *within; /* the text model's names in a model around it; NULL = its own */
+    const char *hint;           /* where adapters are in no module */
     PeftModule *module;
     int n;
 } PeftModules;
 
-/* peft_modules — all that transformers' model has, and which adapters of a tree each one is; `hint`
- * is told where an adapter is none of any. Errors: the model is none of Hugging Face's; all
- * adapters that peft has no modules for, in one; one of another shape than its kernel's. */
-bool peft_modules(MxArena *arena, const MxHfModel *model, const MxTree *tree, const char *hint,
-                  PeftModules *out, MxError *err);
+/* peft_modules — all that transformers' model has, and which adapters of a tree each one is; the
+ * first three members are given. Errors: the model is none of Hugging Face's; all adapters that
+ * peft has no modules for, in one; one of another shape than its kernel's. */
+bool peft_modules(MxArena *arena, const MxTree *tree, PeftModules *modules, MxError *err);
+/* peft_within — how modules are named in what transformers makes of the folder that a model's
+ * weights are from. */
+const MxHfSpelling *peft_within(const MxHfModel *model);
 /* peft_has — whether a kernel's adapter is in a module. */
 bool peft_has(const PeftModule *module, int a);
 /* peft_places — where each input or output of our kernel is in its adapter of theirs; -1 = this

@@ -175,7 +175,8 @@ static void list_others(MxArena *arena, const PeftModules *modules, bool is_para
     }
 }
 
-/* As short as those that are not adapted allow. */
+/* As short as those that are not adapted allow, if all of them are known: encoders of images have
+ * others. */
 static void put_targets(MxArena *arena, const PeftModules *modules, bool are_parameters,
                         MxJson *targets) {
     MxMap others, said;
@@ -184,8 +185,8 @@ static void put_targets(MxArena *arena, const PeftModules *modules, bool are_par
     for (int i = 0; i < modules->n; i++) {
         const PeftModule *m = &modules->module[i];
         bool is_one = m->parts && m->is_parameter == are_parameters;
-        const char *name = is_one ? shortest(&others, m->key) : NULL;
-        if (!name || mx_map_get(&said, name, -1) >= 0) continue;
+        const char *name = is_one && !modules->within ? shortest(&others, m->key) : m->key;
+        if (!is_one || mx_map_get(&said, name, -1) >= 0) continue;
         mx_map_set(&said, name, i);
         mx_json_push_string(targets, name);
     }

@@ -181,35 +181,61 @@ static void nest(MxArena *arena, PeftModules *modules) {
     }
 }
 
-bool peft_modules(MxArena *arena, const MxHfModel *model, const MxTree *tree, const char *hint,
-                  PeftModules *out, MxError *err) {
-    if (!model->names) return hf_check(model, MX_NOWHERE, err);
-    const MxHfModel *held = hold(arena, model);
-    bool ok = true, *has_module = mx_new_n(arena, bool, tree->n + 1);
+const MxHfSpelling *peft_within(const MxHfModel *model) {
+    const MxHfEncoder *hf = model->encoder ? &model->encoder->hf : NULL;
+    if (!hf || (!model->sees && (!model->is_within || hf->has_text_class))) return NULL;
+    return hf->held.with ? &hf->held : &hf->text;
+}
+
+static const char *spell(MxArena *arena, const MxHfSpelling *within, const char *name) {
+    if (!within || !mx_text_has_prefix(name, within->without)) return name;
+    return mx_arena_printf(arena, "%s%s", within->with, name + strlen(within->without));
+}
+
+typedef struct Builder {
+    MxArena *arena;
+    const MxTree *tree;
+    const MxHfModel *held;
+    PeftModules *out;
     MxMap by_name;
-    mx_map_init(&by_name, arena);
-    *out = (PeftModules){.module = mx_new_n(arena, PeftModule, hf_most_names(held))};
+    bool *has_module; /* adapters of the tree */
+    MxError *err;
+} Builder;
+
+/* The module of a row's i-th parameter, and which adapters of ours it is. */
+static bool add_parameter(Builder *b, const HfRow *row, int i, PeftPart part) {
+    PeftModules *out = b->out;
+    const char *theirs = spell(b->arena, out->within, hf_their_name(b->arena, b->held, row, i));
+    const char *ours = hf_our_name(b->arena, b->held, row, i);
+    int at = (int)mx_map_get(&b->by_name, theirs, out->n);
+    PeftModule *m = &out->module[at];
+    if (at == out->n) *m = make_module(b->arena, b->held, row, &part.map, theirs);
+    out->n += at == out->n;
+    mx_map_set(&b->by_name, theirs, at);
+    if (!find_pair(b->arena, b->tree, ours, m->has_experts, &part)) return true;
+    b->has_module[part.a] = b->has_module[part.b] = true;
+    return add_part(b->arena, b->tree, m, part, b->err);
+}
+
+bool peft_modules(MxArena *arena, const MxTree *tree, PeftModules *modules, MxError *err) {
+    if (!modules->model->names) return hf_check(modules->model, MX_NOWHERE, err);
+    Builder b = {.arena = arena, .tree = tree, .out = modules, .err = err};
+    bool ok = true;
+    b.held = hold(arena, modules->model);
+    b.has_module = mx_new_n(arena, bool, tree->n + 1);
+    mx_map_init(&b.by_name, arena);
+    modules->module = mx_new_n(arena, PeftModule, hf_most_names(b.held));
     for (int r = 0; r < hf_n_rows; r++) {
         const HfRow *row = &hf_rows[r];
-        for (int64_t i = 0, n = hf_count(held, row); i < n; i++) {
-            if (!hf_has(held, row, (int)i)) continue;
-            PeftPart part = {.map = hf_map(held, row, (int)i)};
+        for (int i = 0, n = (int)hf_count(b.held, row); i < n; i++) {
+            if (!hf_has(b.held, row, i)) continue;
+            PeftPart part = {.map = hf_map(b.held, row, i)};
             if (!is_matrix(row, &part.map)) break;
-            const char *theirs = hf_their_name(arena, held, row, (int)i);
-            int at = (int)mx_map_get(&by_name, theirs, out->n);
-            PeftModule *m = &out->module[at];
-            if (at == out->n) *m = make_module(arena, held, row, &part.map, theirs);
-            out->n += at == out->n;
-            mx_map_set(&by_name, theirs, at);
-            if (!find_pair(arena, tree, hf_our_name(arena, held, row, (int)i), m->has_experts,
-                           &part))
-                continue;
-            ok = add_part(arena, tree, m, part, err) && ok;
-            has_module[part.a] = has_module[part.b] = true;
+            ok = add_parameter(&b, row, i, part) && ok;
         }
     }
-    nest(arena, out);
-    return check_all(arena, tree, has_module, hint, err) && ok;
+    nest(arena, modules);
+    return check_all(arena, tree, b.has_module, modules->hint, err) && ok;
 }
 
 /* ---- places */

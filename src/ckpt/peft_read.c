@@ -218,6 +218,19 @@ static bool load_all(Reader *r, MxArena *arena) {
     return false;
 }
 
+/* How modules are named: as of a model around the text model, if the tensors are. */
+static const MxHfSpelling *find_within(const MxTensors *file) {
+    static const char head[] = "base_model.model.";
+    for (int i = 0; i < mx_tensors_count(file); i++)
+        for (int k = 0; k < hf_n_withins; k++) {
+            const char *name = mx_tensors_at(file, i)->name;
+            if (mx_text_has_prefix(name, head) &&
+                mx_text_has_prefix(name + strlen(head), hf_withins[k].with))
+                return &hf_withins[k];
+        }
+    return NULL;
+}
+
 bool mx_peft_load(const char *dir, const MxHfModel *model, double scale, MxTree *state,
                   MxError *err) {
     static const char hint[] = "lora.lora_module_path chooses what is adapted";
@@ -227,9 +240,11 @@ bool mx_peft_load(const char *dir, const MxHfModel *model, double scale, MxTree 
                 .err = err,
                 .where = {.file = mx_path_join(&arena, dir, PEFT_TENSORS)}};
     bool ok = peft_read_config(&arena, dir, &r.config, err) &&
-              mx_tensors_open(&arena, r.where.file, &r.file, err) &&
-              peft_modules(&arena, model, state, hint, &r.modules, err) && read_all(&r, &arena) &&
-              load_all(&r, &arena);
+              mx_tensors_open(&arena, r.where.file, &r.file, err);
+    r.modules = (PeftModules){.model = model, .hint = hint};
+    if (ok) r.modules.within = find_within(r.file);
+    ok = ok && peft_modules(&arena, state, &r.modules, err) && read_all(&r, &arena) &&
+         load_all(&r, &arena);
     mx_arena_release(&arena);
     return ok;
 }

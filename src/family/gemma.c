@@ -139,6 +139,7 @@ const MxEncoder encoder_gemma3 = {
     .turns = {"<start_of_turn>user\n", "<end_of_turn>\n<start_of_turn>model\n", "<end_of_turn>"},
     .hf = {.model_type = "siglip_vision_model",
            .text = {"language_model.", ""},
+           .held = {"model.language_model.", "model."},
            .layers = "vision_tower.encoder.layers.",
            /* The tower was a model within a model before transformers 5. */
            .spelled = {{"vision_tower.vision_model.", "vision_tower."},

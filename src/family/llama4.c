@@ -101,5 +101,6 @@ const MxEncoder encoder_llama4 = {
               "<|eot|><|header_start|>assistant<|header_end|>\n\n", "<|eot|>"},
     .hf = {.model_type = "llama4_vision_model",
            .text = {"language_model.", ""},
+           .has_text_class = true,
            .layers = "vision_model.model.layers."},
 };

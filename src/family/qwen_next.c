@@ -83,6 +83,7 @@ const MxEncoder encoder_qwen3_5 = {
     .least_pixels = 65536,
     FAMILY_QWEN3_EYE,
     .hf = {.model_type = "qwen3_5_moe qwen3_5_moe_vision",
+           .has_text_class = true,
            FAMILY_QWEN3_HF_EYE,
            .mrope = {11, 11, 10}},
 };

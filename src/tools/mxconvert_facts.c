@@ -56,6 +56,24 @@ static bool find_base(Work *work, const MxConfig *config, MxArena *arena, MxErro
     return false;
 }
 
+/* The model as Hugging Face has it: also whether its weights are from a folder of one that sees, in
+ * which the text model has other names. */
+static bool find_model(Work *work, const MxConfig *config, MxHeadForm heads, MxArena *arena,
+                       MxError *err) {
+    const char *const dirs[] = {config->load_parameters_path, work->line->base};
+    MxHfModel whole = {0}, *model = mx_new(arena, MxHfModel);
+    for (int i = 0; i < MX_COUNT(dirs) && !whole.decoder_block; i++)
+        if (dirs[i] && mx_hf_is_dir(dirs[i]) &&
+            !mx_hf_read_config(arena, mx_hf_config_path(arena, dirs[i]), &whole, err))
+            return false;
+    *model = mx_hf_of_config(config, heads);
+    model->sees = config->use_multimodal;
+    model->is_within = whole.is_within;
+    model->encoder = model->sees ? mx_encoder_find(config->vision_encoder_block) : whole.encoder;
+    work->peft.model = model;
+    return true;
+}
+
 bool mxconvert_adapters(Work *work, MxArena *arena, MxError *err) {
     const MxConfig *config;
     MxModel *model = NULL;
@@ -68,9 +86,8 @@ bool mxconvert_adapters(Work *work, MxArena *arena, MxError *err) {
         (merges && !find_base(work, config, arena, err)))
         return false;
     if (model) {
-        MxHfModel *theirs = mx_new(arena, MxHfModel);
-        *theirs = mx_hf_of_config(config, mx_model_head_form(model));
-        work->peft.model = theirs;
+        MxHeadForm heads = mx_model_head_form(model);
+        if (work->line->to_peft && !find_model(work, config, heads, arena, err)) return false;
         facts->weights = mx_model_params(model);
     }
     const char *base = work->line->base;

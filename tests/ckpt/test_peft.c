@@ -243,6 +243,42 @@ START_TEST(parts_have_their_own_module) {
 }
 END_TEST
 
+/* transformers makes a model that sees of such a folder, or the text model alone. */
+static const struct {
+    const char *model, *module;
+} seeing[] = {
+    {"hf/models/gemma3_images", "model.language_model.layers.1.self_attn.q_proj"},
+    {"images/gemma4_sees", "model.language_model.layers.1.self_attn.q_proj"},
+    {"images/llama4_sees", "model.layers.1.self_attn.q_proj"},
+    {"images/qwen3_vl_sees", "model.language_model.layers.1.self_attn.q_proj"},
+};
+
+START_TEST(text_models_within_others) {
+    const char *base = goldens_need(&arena, seeing[_i].model), *module = seeing[_i].module;
+    ck_tool(0, "mxconvert %s {}/hf.h5", base);
+    const char *run = mx_arena_printf(
+        &arena,
+        "mxtrain --config {}/hf.yml load_parameters_path=%s lora.lora_rank=2 lora.lora_alpha=4 "
+        "lora.lora_module_path=.*query %s",
+        base, shared);
+    ck_tool(0, "%s run_name=a learning_rate=0.3", run);
+    ck_tool(0, "mxconvert {}/a {}/peft --to-peft");
+    MxTensors *file;
+    ck_ok(mx_tensors_open(&arena, in_folder("peft/adapter_model.safetensors"), &file, &err));
+    const char *tensor = mx_arena_printf(&arena, "base_model.model.%s.lora_A.weight", module);
+    ck_assert_msg(mx_tensors_find(file, tensor), "no %s", tensor);
+    MxBytes bytes = content("peft/adapter_config.json");
+    const char *text = mx_arena_strndup(&arena, (const char *)bytes.data, bytes.size);
+    bool is_alone = mx_text_has_prefix(module, "model.layers.");
+    ck_assert(!strstr(text, mx_arena_printf(&arena, "\"%s\"", module)) == is_alone);
+    ck_tool(0, "%s run_name=b learning_rate=0 lora.lora_restore_path={}/peft", run);
+    ck_tool(0, "mxconvert {}/a {}/a.h5 --extract-lora");
+    ck_tool(0, "mxconvert {}/b {}/b.h5 --extract-lora");
+    ck_tool(0, "mxcompare {}/a.h5 {}/b.h5 --rtol 2e-7");
+    ck_says("EQUAL");
+}
+END_TEST
+
 /* ---- names in configs */
 
 static const struct {
@@ -301,18 +337,24 @@ static const char *start(int i, int rank, const char *name, const char *restore)
                            restore, shared);
 }
 
-START_TEST(models_say_the_same) {
+/* What a run says behind the prompt, beside what transformers' model says with the same adapters.
+ */
+static void check_logits(int i, const char *run) {
     static const char prompt[] = "[5, 9, 3, 6, 7, 8, 2, 4, 3, 11]\n";
     const char *expected =
-        goldens_need(&arena, mx_arena_printf(&arena, "hf/peft/%s/expected.h5", pefts[_i].name));
-    ck_tool(0, "mxconvert %s {}/hf.h5", hf_model(pefts[_i].model));
+        goldens_need(&arena, mx_arena_printf(&arena, "hf/peft/%s/expected.h5", pefts[i].name));
     put_content("p.jsonl", prompt, strlen(prompt));
-    ck_tool(0, "%s", start(_i, pefts[_i].rank, "a", NULL));
-    ck_tool(0, "mxdecode {}/a --prompts {}/p.jsonl --logits {}/x.h5 --dtype float32");
+    ck_tool(0, "mxdecode {}/%s --prompts {}/p.jsonl --logits {}/x.h5 --dtype float32", run);
     ck_tool(0, "mxcompare --logits {}/x.h5 %s --max-kl 1e-9", expected);
     ck_tool(0, "mxdecode %s --prompts {}/p.jsonl --logits {}/y.h5 --dtype float32",
-            hf_model(pefts[_i].model));
-    ck_tool(1, "mxcompare --logits {}/y.h5 %s --max-kl 1e-4", expected);
+            hf_model(pefts[i].model));
+    ck_tool(1, "mxcompare --logits {}/y.h5 %s --max-kl 1e-4", expected); /* without them */
+}
+
+START_TEST(models_say_the_same) {
+    ck_tool(0, "mxconvert %s {}/hf.h5", hf_model(pefts[_i].model));
+    ck_tool(0, "%s", start(_i, pefts[_i].rank, "a", NULL));
+    check_logits(_i, "a");
     ck_tool(0, "mxconvert {}/a {}/again --to-peft"); /* and once more around */
     ck_tool(0, "mxconvert {}/a {}/a.h5 --extract-lora");
     ck_tool(0, "%s", start(_i, pefts[_i].rank, "b", "{}/again"));
@@ -322,12 +364,15 @@ START_TEST(models_say_the_same) {
 }
 END_TEST
 
+enum { QWEN3_5 = 1 };
+
 START_TEST(ranks_are_as_many_as_needed) {
-    enum { QWEN3_5 = 1 };
     ck_tool(0, "mxconvert %s {}/hf.h5", hf_model(pefts[QWEN3_5].model));
     ck_tool(65, "%s", start(QWEN3_5, 1, "a", NULL));
     ck_says("its adapters have rank 2 together in ");
     ck_says("hint: lora.lora_rank=2 lora.lora_alpha=4");
+    ck_tool(0, "%s", start(QWEN3_5, 5, "b", NULL)); /* others add nothing, and can be trained */
+    check_logits(QWEN3_5, "b");
 }
 END_TEST
 
@@ -337,6 +382,7 @@ Suite *peft_suite(void) {
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, families_go_around, 0, MX_COUNT(families));
     tcase_add_test(tcase, parts_have_their_own_module);
+    tcase_add_loop_test(tcase, text_models_within_others, 0, MX_COUNT(seeing));
     tcase_add_loop_test(tcase, configs_name_modules, 0, MX_COUNT(configs));
     tcase = add_case(suite, "folders of peft's");
     tcase_set_timeout(tcase, 120);
