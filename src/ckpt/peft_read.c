@@ -66,6 +66,37 @@ static bool may_lack(const Reader *r, MxArena *arena, const PeftModule *m) {
     return true;
 }
 
+/* Tensors of no module, and weights that peft saves beside adapters of the output projection. */
+static bool check_extra(const Reader *r, const MxMap *wanted) {
+    bool ok = true, has_weights = false;
+    for (int i = 0; i < mx_tensors_count(r->file); i++) {
+        const char *name = mx_tensors_at(r->file, i)->name;
+        if (mx_map_get(wanted, name, -1) >= 0) continue;
+        has_weights |= mx_text_has_suffix(name, ".base_layer.weight");
+        ok = mx_fail(r->err, MX_EXIT_BAD_INPUT, r->where,
+                     "\"%s\" belongs to no module that is adapted here", name);
+    }
+    if (has_weights)
+        mx_note(r->err, "hint: peft leaves weights of the base out with save_pretrained(DIR, "
+                        "save_embedding_layers=False)");
+    return ok;
+}
+
+/* With transformers 4 each expert was a module. */
+static bool check_experts(const Reader *r) {
+    static const char mark[] = ".experts.";
+    for (int i = 0; i < mx_tensors_count(r->file); i++) {
+        const char *name = mx_tensors_at(r->file, i)->name, *at = strstr(name, mark);
+        if (!at || !strspn(at + strlen(mark), "0123456789")) continue;
+        mx_fail(r->err, MX_EXIT_BAD_INPUT, r->where,
+                "\"%s\": adapters of each expert apart are not available here", name);
+        mx_note(r->err, "hint: peft with transformers 5 reads them, and saves those of all experts "
+                        "together");
+        return false;
+    }
+    return true;
+}
+
 static bool read_all(Reader *r, MxArena *arena) {
     MxMap wanted;
     bool ok = true, counts = true;
@@ -83,13 +114,7 @@ static bool read_all(Reader *r, MxArena *arena) {
         counts =
             counts && (!has_rank || peft_check_module(&r->config, m, f->rank, r->scale, r->err));
     }
-    for (int i = 0; i < mx_tensors_count(r->file); i++) {
-        const char *name = mx_tensors_at(r->file, i)->name;
-        if (mx_map_get(&wanted, name, -1) < 0)
-            ok = mx_fail(r->err, MX_EXIT_BAD_INPUT, r->where,
-                         "\"%s\" belongs to no module that is adapted here", name);
-    }
-    return ok && counts;
+    return check_extra(r, &wanted) && ok && counts;
 }
 
 /* ---- kernels */
@@ -240,7 +265,7 @@ bool mx_peft_load(const char *dir, const MxHfModel *model, double scale, MxTree 
                 .err = err,
                 .where = {.file = mx_path_join(&arena, dir, PEFT_TENSORS)}};
     bool ok = peft_read_config(&arena, dir, &r.config, err) &&
-              mx_tensors_open(&arena, r.where.file, &r.file, err);
+              mx_tensors_open(&arena, r.where.file, &r.file, err) && check_experts(&r);
     r.modules = (PeftModules){.model = model, .hint = hint};
     if (ok) r.modules.within = find_within(r.file);
     ok = ok && peft_modules(&arena, state, &r.modules, err) && read_all(&r, &arena) &&

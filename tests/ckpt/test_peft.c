@@ -376,6 +376,32 @@ START_TEST(ranks_are_as_many_as_needed) {
 }
 END_TEST
 
+static const struct {
+    const char *tensor, *says, *hint;
+} refused[] = {
+    {"layers.1.mlp.experts.0.gate_proj.lora_A.weight",
+     "adapters of each expert apart are not available here", "peft with transformers 5 reads them"},
+    {"embed_tokens.base_layer.weight", "belongs to no module that is adapted here",
+     "save_embedding_layers=False"},
+};
+
+START_TEST(tensors_that_are_refused) {
+    const char *config = goldens_need(&arena, "hf/peft/deepseek_v3/adapter_config.json");
+    const float values[2] = {0};
+    MxTensorData tensor = {mx_arena_printf(&arena, "base_model.model.model.%s", refused[_i].tensor),
+                           MX_SHAPE(1, 2), values};
+    MxBytes text;
+    ck_ok(mx_file_read(&arena, config, 1 << 20, &text, &err));
+    ck_ok(mx_dir_make(in_folder("peft"), &err));
+    put_content("peft/adapter_config.json", text.data, text.size);
+    ck_ok(mx_tensors_write(in_folder("peft/adapter_model.safetensors"), &tensor, 1, &err));
+    ck_tool(0, "mxconvert %s {}/hf.h5", hf_model(pefts[0].model));
+    ck_tool(65, "%s", start(0, 1, "a", "{}/peft"));
+    ck_says(refused[_i].says);
+    ck_says(refused[_i].hint);
+}
+END_TEST
+
 Suite *peft_suite(void) {
     Suite *suite = suite_create("ckpt/peft");
     TCase *tcase = add_case(suite, "families");
@@ -388,5 +414,6 @@ Suite *peft_suite(void) {
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, models_say_the_same, 0, MX_COUNT(pefts));
     tcase_add_test(tcase, ranks_are_as_many_as_needed);
+    tcase_add_loop_test(tcase, tensors_that_are_refused, 0, MX_COUNT(refused));
     return suite;
 }
