@@ -29,6 +29,7 @@ static const MxHfModel *hold(MxArena *arena, const MxHfModel *model) {
     held->names.is_bare = false;
     if (held->names.held_ffn) held->names.ffn = held->names.held_ffn;
     held->model.names = &held->names;
+    MX_ASSERT((int)model->names->experts < MX_COUNT(held_experts));
     held->model.experts = (int)held_experts[model->names->experts];
     held->model.sees = false;
     held->model.is_meta = false;
