@@ -247,7 +247,7 @@ START_TEST(help_knows_keys_groups_and_typos) {
     ck_assert(mx_config_help(&out, NULL, &err) && strstr(out.data, "optimizer"));
     ck_assert(mx_config_help(&out, "optimizer", &err) && strstr(out.data, "adam_b1"));
     ck_assert(mx_config_help(&out, "adam_b1", &err) && strstr(out.data, ">= 0, < 1"));
-    ck_assert(mx_config_help(&out, "gdn_mamba_block_size", &err) &&
+    ck_assert(mx_config_help(&out, "quantize_logits_proj", &err) &&
               strstr(out.data, "not implemented yet"));
     ck_assert(!mx_config_help(&out, "adam_b3", &err));
     ck_assert_ptr_nonnull(strstr(err.text.data, "did you mean \"adam_b1\""));

@@ -205,7 +205,7 @@ START_TEST(later_keys_keep_their_default) {
     ck_assert_msg(l.ok, "%s", l.err.text.data);
     unload(&l);
     Loaded m = load_config("use_random_routing: true\n",
-                           "projector_dropout_for_vit=0.3\nweight_sparsity_update_step=8", NULL);
+                           "projector_dropout_for_vit=0.3\nmuon_type=maxtext", NULL);
     ck_assert(!m.ok && m.err.count == 3);
     unload(&m);
 }
