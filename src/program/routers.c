@@ -121,8 +121,8 @@ static MxValue adjust(MxTrainState *s, MxTrace *t, int param, MxValue value) {
     double rate = s->config->routed_bias_update_rate;
     if (own->counts[param] == MX_NONE) return value;
     MxValue counts = mx_variable(t, own->counts[param]);
-    MxValue moved = mx_even_out(t, value, counts, rate);
     if (own->norms) trace_norms(t, &own->norms[param], value, update_of(t, value, counts, rate));
+    MxValue moved = mx_even_out(t, value, counts, rate); /* in place: last to read the value */
     if (own->moves) trace_moves(t, &own->moves[param], moved, update_of(t, value, counts, rate));
     return moved;
 }

@@ -87,8 +87,8 @@ bool mx_train_found_data(MxText *out, const char *path, const MxConfig *said,
 /* ---- both */
 
 /* What models that were trained before go on with; a model's first steps want more. Source: TRL
- * 1.16, the defaults of SFTConfig, DPOConfig, GRPOConfig,
- * KTOConfig and RewardConfig; ten times as much for adapters, docs/LORA.md. */
+ * 1.16, the defaults of SFTConfig, DPOConfig, GRPOConfig, KTOConfig and RewardConfig; ten times as
+ * much for adapters, docs/LORA.md. */
 static const char *rate_of(const MxConfig *c) {
     if (c->score_head) return c->enable_lora ? "0.001" : "0.0001";
     if (c->use_dpo || c->use_grpo || c->use_kto) return c->enable_lora ? "1e-05" : "1e-06";

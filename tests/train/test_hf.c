@@ -561,7 +561,7 @@ static const struct {
      "wants "
      "[2, 32]"},
     {0, "lora.lora_module_path=.*norm",
-     "peft has no modules for the adapters of \"post_self_attention_layer_norm/scale\", "},
+     "layer_norm/scale\", \"decoder/decoder_norm/scale\""},
 };
 
 START_TEST(peft_that_does_not_fit) {
