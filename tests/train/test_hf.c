@@ -560,8 +560,7 @@ static const struct {
      "\"base_model.model.model.layers.0.self_attn.k_proj.lora_A.weight\" is missing; the model "
      "wants "
      "[2, 32]"},
-    {0, "lora.lora_module_path=.*norm",
-     "layer_norm/scale\", \"decoder/decoder_norm/scale\""},
+    {0, "lora.lora_module_path=.*norm", "layer_norm/scale\", \"decoder/decoder_norm/scale\""},
 };
 
 START_TEST(peft_that_does_not_fit) {
