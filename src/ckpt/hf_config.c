@@ -86,9 +86,7 @@ static bool take_inner(HfReader *r, const char *name, const char *architecture) 
     return true;
 }
 
-/* The text model of one that also sees images, whose embeddings are tied if the outer model says
- * so.
- */
+/* The text model of one that also sees images; whether embeddings are tied the outer one says. */
 static bool take_text_config(HfReader *r) {
     static const char tied[] = "tie_word_embeddings";
     const MxJson *said = r->names->ties_within ? NULL : hf_get(r->json, tied);
