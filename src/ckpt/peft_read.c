@@ -19,18 +19,11 @@ typedef struct Reader {
 
 /* ---- tensors */
 
-/* The rank of a module, by its A; false = it cannot be. */
-static bool find_rank(const Reader *r, MxArena *arena, const PeftModule *m, int64_t *out) {
-    const char *name = peft_name(arena, m, 'A');
-    const MxTensor *a = mx_tensors_find(r->file, name);
-    int64_t usual = (int64_t)r->config.rank;
-    *out = usual;
-    if (!a)
-        return mx_fail(r->err, MX_EXIT_BAD_INPUT, r->where, "\"%s\" is missing; the model wants %s",
-                       name, mx_shape_text(arena, peft_shape(m, 'A', usual)));
-    if (a->shape.rank == 2 && a->shape.dim[0] && !(a->shape.dim[0] % m->n_experts))
-        *out = a->shape.dim[0] / m->n_experts;
-    return true;
+/* Of a module, by its A; as the config says where that has none. */
+static int64_t rank_of(const Reader *r, MxArena *arena, const PeftModule *m) {
+    const MxTensor *a = mx_tensors_find(r->file, peft_name(arena, m, 'A'));
+    bool has_rank = a && a->shape.rank == 2 && a->shape.dim[0] && !(a->shape.dim[0] % m->n_experts);
+    return has_rank ? a->shape.dim[0] / m->n_experts : (int64_t)r->config.rank;
 }
 
 static bool read_tensor(const Reader *r, MxArena *arena, const PeftModule *m, char which,
@@ -106,13 +99,14 @@ static bool read_all(Reader *r, MxArena *arena) {
         const PeftModule *m = &r->modules.module[i];
         PeftFactors *f = &r->factors[i];
         if (!m->parts || (!is_in_file(r, arena, m) && may_lack(r, arena, m))) continue;
-        mx_map_set(&wanted, peft_name(arena, m, 'A'), i);
+        const char *a = peft_name(arena, m, 'A');
+        mx_map_set(&wanted, a, i);
         mx_map_set(&wanted, peft_name(arena, m, 'B'), i);
-        bool has_rank = find_rank(r, arena, m, &f->rank);
-        ok = has_rank && read_tensor(r, arena, m, 'A', f->rank, &f->a) && ok;
+        f->rank = rank_of(r, arena, m);
+        ok = read_tensor(r, arena, m, 'A', f->rank, &f->a) && ok;
         ok = read_tensor(r, arena, m, 'B', f->rank, &f->b) && ok;
-        counts =
-            counts && (!has_rank || peft_check_module(&r->config, m, f->rank, r->scale, r->err));
+        counts = counts && (!mx_tensors_find(r->file, a) ||
+                            peft_check_module(&r->config, m, f->rank, r->scale, r->err));
     }
     return check_extra(r, &wanted) && ok && counts;
 }

@@ -12,7 +12,8 @@ typedef struct KeptPlace {
 
 typedef struct KeptHead {
     int64_t n, n_ids, n_turns; /* records, ids and turns of all of them */
-    int64_t n_cut_prompts, n_cut, n_longest, n_longest_prompt, n_longest_answer;
+    int64_t n_cut_prompts, n_cut;
+    MxDataLongest longest;
     KeptPlace empty, mute;
     int64_t text_bytes; /* texts, each with a 0: places, columns found, names of columns */
 } KeptHead;
@@ -147,9 +148,7 @@ static bool take(Records *records, MxBytes kept, const char *path, MxError *err)
     bool was_known = records->columns.n > 0;
     tally->n_cut_prompts += head->n_cut_prompts;
     tally->n_cut += head->n_cut;
-    records_raise(tally, (MxDataLongest){.whole = head->n_longest,
-                                         .prompt = head->n_longest_prompt,
-                                         .answer = head->n_longest_answer});
+    records_raise(tally, head->longest);
     take_left_out(records, &tally->empty, &head->empty, path, &texts);
     take_left_out(records, &tally->mute, &head->mute, path, &texts);
     take_columns(records, &texts);
@@ -180,9 +179,7 @@ static void put(MxText *out, const Records *records, int64_t first, const char *
     KeptHead head = {.n = records->n - first,
                      .n_cut_prompts = tally->n_cut_prompts,
                      .n_cut = tally->n_cut,
-                     .n_longest = tally->longest.whole,
-                     .n_longest_prompt = tally->longest.prompt,
-                     .n_longest_answer = tally->longest.answer,
+                     .longest = tally->longest,
                      .empty = place_of(&tally->empty),
                      .mute = place_of(&tally->mute)};
     mx_text_addn(out, (const char *)&head, sizeof head);
@@ -275,8 +272,8 @@ static bool make(Records *records, const char *path, const Kept *kept, MxError *
 static bool fits(const MxDataConfig *c, const KeptHead *head) {
     int64_t prompt = c->max_prompt_length, answer = c->length - prompt;
     if (c->splits) return true;
-    return c->pairs ? head->n_longest_prompt <= prompt && head->n_longest_answer <= answer
-                    : head->n_longest <= c->length;
+    return c->pairs ? head->longest.prompt <= prompt && head->longest.answer <= answer
+                    : head->longest.whole <= c->length;
 }
 
 /* In memory, else in the cache. */
