@@ -56,8 +56,8 @@ const MxFamily family_gemma2 = {
     .n_a_name = 2,
     .turns = {0, 1},
     .keys = "sliding_window_size use_post_attn_norm use_post_ffw_norm",
-    .lora_modules = "decoder/layers/(self_attention_(local|global)/(query|key|value|out)|"
-                    "mlp_(local|global)/(wi_0|wi_1|wo))",
+    .lora_modules = FAMILY_LORA_LAYERS "(self_attention_(local|global)/(query|key|value|out)|"
+                                       "mlp_(local|global)/(wi_0|wi_1|wo))",
     .hf[0] = {.model_type = "gemma2",
               .architecture = "Gemma2ForCausalLM",
               .tells_layers = true,
@@ -97,8 +97,8 @@ const MxFamily family_gemma3 = {
     .place = MX_STACK_PLACE,
     .mark = "/post_ffw_norm/scale",
     .keys = "sliding_window_size local_rope_max_timescale use_post_attn_norm use_post_ffw_norm",
-    .lora_modules = "decoder/(layers_remainder/)?layers/.*"
-                    "(self_attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))",
+    .lora_modules = FAMILY_LORA_LAYERS ".*"
+                                       "(self_attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))",
     .hf[0] = {.model_type = "gemma3_text",
               .architecture = "Gemma3ForCausalLM",
               .outer_type = "gemma3",

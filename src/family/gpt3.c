@@ -17,5 +17,5 @@ const MxFamily family_gpt3 = {
     .n_specs = 1,
     .period = 1,
     .norm = MX_NORM_LAYER,
-    .lora_modules = "decoder/layers/(self_attention/(qkv_proj|out)|mlp/(wi|wo))",
+    .lora_modules = FAMILY_LORA_LAYERS "(self_attention/(qkv_proj|out)|mlp/(wi|wo))",
 };

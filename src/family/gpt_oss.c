@@ -23,7 +23,7 @@ const MxFamily family_gpt_oss = {
     .mark = "/GptOssAttention/",
     .keys = FAMILY_MOE_KEYS " sliding_window_size mlp_activations_limit "
                             "inhomogeneous_layer_cycle_interval",
-    .lora_modules = "decoder/layers/.*GptOssAttention/(query|key|value|out)",
+    .lora_modules = FAMILY_LORA_LAYERS ".*GptOssAttention/(query|key|value|out)",
     .hf[0] = {.model_type = "gpt_oss",
               .architecture = "GptOssForCausalLM",
               .tells_layers = true,

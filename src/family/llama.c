@@ -22,7 +22,7 @@ const MxFamily family_mistral = {
     .specs = {{.block = FAMILY_LLAMA_BLOCKS, .has_out_bias = true}},
     .n_specs = 1,
     .period = 1,
-    .lora_modules = "decoder/layers/.*(attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))",
+    .lora_modules = FAMILY_LORA_LAYERS ".*(attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))",
     .hf[0] = {.model_type = "mistral",
               .architecture = "MistralForCausalLM",
               .norms = FAMILY_LLAMA_HF_NORMS,

@@ -21,7 +21,7 @@ const MxFamily family_olmo3 = {
     .stages_hold_places = true,
     .mark = "/post_mlp_layer_norm/",
     .keys = "sliding_window_size local_rope_max_timescale",
-    .lora_modules = "decoder/layers/.*(attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))",
+    .lora_modules = FAMILY_LORA_LAYERS ".*(attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))",
     .hf[0] = {.model_type = "olmo3",
               .architecture = "Olmo3ForCausalLM",
               .tells_layers = true,

@@ -24,8 +24,9 @@
                             "gdn_num_key_heads gdn_num_value_heads gdn_key_head_dim "              \
                             "gdn_value_head_dim gdn_conv_kernel_dim gdn_reset_at_documents "       \
                             "use_qk_norm_in_gdn",                                                  \
-    .lora_modules = "decoder/layers/.*(attention/(query|key|value|out|in_proj_qkvz|in_proj_ba|"    \
-                    "out_proj)|shared_expert/(wi_0|wi_1|wo))"
+    .lora_modules =                                                                                \
+        FAMILY_LORA_LAYERS ".*(attention/(query|key|value|out|in_proj_qkvz|in_proj_ba|"            \
+                           "out_proj)|shared_expert/(wi_0|wi_1|wo))"
 
 const MxFamily family_qwen3_next = {
     .decoder_block = "qwen3_next",

@@ -37,10 +37,11 @@
     "local_rope_proportion global_rope_max_timescale global_rope_proportion global_head_dim "      \
     "global_num_kv_heads v_norm_with_scale"
 
-/* MaxText's default modules of adapters. Source: configs/post_train/lora_module_path.yml @e591f30c.
- */
+/* MaxText's default modules of adapters; layers after the last whole period, which are apart, are
+ * among them. Source: configs/post_train/lora_module_path.yml @e591f30c. */
+#define FAMILY_LORA_LAYERS "decoder/(layers_remainder/[^/]+/|layers/)"
 #define FAMILY_LORA_MODULES                                                                        \
-    "decoder/layers/.*(self_attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))"
+    FAMILY_LORA_LAYERS ".*(self_attention/(query|key|value|out)|mlp/(wi_0|wi_1|wo))"
 // clang-format on
 
 /* Encoders of images of Qwen 3: they differ in names, and in what they add to the decoder. */
