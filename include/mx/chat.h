@@ -49,17 +49,22 @@ bool mx_template_render(MxArena *arena, const MxTemplate *template, const MxJson
  * tools. */
 typedef struct MxChat MxChat;
 
-/* mx_chat_open — a chat template.
- *   named  one that is built in (mx_chat_builtin), a file of Jinja, or a file of JSON with the
- * member "chat_template"; NULL or "" = that of the folder: chat_template.jinja, chat_template.json,
- * or what tokenizer_config.json has dir    a tokenizer's folder, or a file in it: its files name
- * special tokens; NULL = none where  the setting that named it, for messages Errors: there is none
+/* Where a chat template is. */
+typedef struct MxChatFrom {
+    /* One that is built in (mx_chat_builtin), a file of Jinja, or a file of JSON with the member
+     * "chat_template"; NULL or "" = that of the folder: chat_template.jinja, chat_template.json, or
+     * what tokenizer_config.json has. */
+    const char *named;
+    const char *text; /* or its Jinja, which a setting holds; NULL = none */
+    MxWhere where;    /* the setting of either, for messages */
+    const char
+        *dir;      /* a tokenizer's folder, or a file in it, which names special tokens, or NULL */
+    bool may_lack; /* that the folder has none is no error */
+} MxChatFrom;
+
+/* mx_chat_open — a chat template; NULL = there is none, and that may be. Errors: there is none
  * (exit 2); a file is damaged or no template (exit 65). */
-bool mx_chat_open(MxArena *arena, const char *named, const char *dir, MxWhere where, MxChat **out,
-                  MxError *err);
-/* mx_chat_open_text — the same of a template's text, which a setting at `where` holds. */
-bool mx_chat_open_text(MxArena *arena, const char *text, const char *dir, MxWhere where,
-                       MxChat **out, MxError *err);
+bool mx_chat_open(MxArena *arena, MxChatFrom from, MxChat **out, MxError *err);
 /* mx_chat_builtin — the name of built-in template i: "chatml", "llama3", "gemma", "mistral"; NULL
  * after the last. All of them mark what the assistant says. */
 const char *mx_chat_builtin(int i);

@@ -148,13 +148,11 @@ typedef struct MxDataConfig {
                      conversation */
     bool completion_only; /* hf: prompts do not count, and of conversations only the assistant's
                              words do */
-    const char *chat_template; /* for conversations: `named` of mx_chat_open … */
-    const char *chat_text;     /* … or the template's text; NULL = none */
+    MxChatFrom chat;      /* for conversations; its folder is tokenizer_dir */
     const char *tokenizer_dir; /* … and `dir`; NULL = none */
     const char *token_cache;   /* folder for tokens, found by the content of files; NULL = none */
     MxDataMemory *memory;      /* what this process has read before; NULL = nothing */
     bool remembers;            /* add what is read to `memory` */
-    MxWhere chat_where;        /* line of the setting with the template */
     int64_t n_threads;   /* that tokenize, see mx_parallel; the result does not depend on them */
     MxDataImages images; /* for kinds that read text, without packing; no encoder = none */
     MxDataBlocks blocks; /* not with pairs, groups or packing */

@@ -239,6 +239,7 @@ typedef struct MxTasks {
     const char **stops; /* [n_stops] that end an answer; none = a blank line */
     int n_stops;
     int64_t max_tokens; /* maximum number of tokens of an answer */
+    int64_t length;     /* tokens of a row of texts, 0 = the state's capacity */
     bool json;          /* a line for each question, and one with the figures */
 } MxTasks;
 
@@ -249,8 +250,8 @@ enum { MX_EXAM_FIGURES = 4 };
  * Errors: malformed records; no token to begin with. */
 bool mx_exam_read(MxArena *arena, const MxTokenizer *tokenizer, const MxTasks *what, MxExam **out,
                   MxError *err);
-/* mx_exam_longest — tokens of the longest question with its answer, 0 = texts are cut to rows of
- * the state's capacity; where receives its line, unless NULL. mx_exam_wants_logits — whether the
+/* mx_exam_longest — tokens of the longest question with its answer, 0 = texts are cut into
+ * rows; where receives its line, unless NULL. mx_exam_wants_logits — whether the
  * state must give all logits. mx_exam_count, mx_exam_unit — the number of questions, and their
  * unit: "questions", "texts". */
 int64_t mx_exam_longest(const MxExam *exam, MxWhere *where);

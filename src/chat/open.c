@@ -221,40 +221,41 @@ static MxChat *new_chat(MxArena *arena) {
     return chat;
 }
 
-/* What the tokenizer's folder adds. */
-static bool finish(MxArena *arena, MxChat *chat, const char *dir, MxWhere where, MxError *err) {
-    if (dir && !*dir) dir = NULL;
-    if (dir && !mx_dir_exists(dir)) dir = mx_path_dir(arena, dir);
-    if (dir && !read_folder(arena, chat, dir, err)) return false;
-    if (!chat->usual) return fail_missing(arena, NULL, dir, where, err);
-    const char *tokens = mx_json_dump(arena, chat->tokens, false);
-    mx_hash_add(chat->hash, tokens, strlen(tokens));
-    return true;
+/* A template that is built in, or a file. */
+static bool read_asked(MxArena *arena, MxChat *chat, const char *named, MxWhere where,
+                       MxError *err) {
+    bool found;
+    if (!read_builtin(arena, chat, named, &found, err)) return false;
+    if (!found &&
+        (mx_dir_exists(named) ? !read_folder(arena, chat, named, err)
+                              : mx_file_exists(named) && !read_file(arena, chat, named, err)))
+        return false;
+    return chat->usual || fail_missing(arena, named, NULL, where, err);
 }
 
-bool mx_chat_open(MxArena *arena, const char *named, const char *dir, MxWhere where, MxChat **out,
-                  MxError *err) {
-    MxChat *chat = *out = new_chat(arena);
-    bool found = true;
-    if (named && !*named) named = NULL;
-    if (named && !read_builtin(arena, chat, named, &found, err)) return false;
-    if (!found) {
-        if (mx_dir_exists(named) ? !read_folder(arena, chat, named, err)
-                                 : mx_file_exists(named) && !read_file(arena, chat, named, err))
-            return false;
-        if (!chat->usual) return fail_missing(arena, named, NULL, where, err);
-    }
-    return finish(arena, chat, dir, where, err);
-}
-
-bool mx_chat_open_text(MxArena *arena, const char *text, const char *dir, MxWhere where,
-                       MxChat **out, MxError *err) {
-    MxChat *chat = *out = new_chat(arena);
+static bool read_text(MxArena *arena, MxChat *chat, const char *text, MxWhere where, MxError *err) {
     const char *name = where.line
                            ? mx_arena_printf(arena, "%s:%d: chat_template", where.file, where.line)
                            : mx_arena_printf(arena, "%s: chat_template", where.file);
-    return parse(arena, chat, text, strlen(text), name, &chat->usual, err) &&
-           finish(arena, chat, dir, where, err);
+    return parse(arena, chat, text, strlen(text), name, &chat->usual, err);
+}
+
+bool mx_chat_open(MxArena *arena, MxChatFrom from, MxChat **out, MxError *err) {
+    MxChat *chat = *out = new_chat(arena);
+    const char *dir = from.dir && *from.dir ? from.dir : NULL;
+    if (dir && !mx_dir_exists(dir)) dir = mx_path_dir(arena, dir);
+    if (from.text
+            ? !read_text(arena, chat, from.text, from.where, err)
+            : from.named && *from.named && !read_asked(arena, chat, from.named, from.where, err))
+        return false;
+    if (dir && !read_folder(arena, chat, dir, err)) return false;
+    if (!chat->usual) {
+        *out = NULL;
+        return from.may_lack || fail_missing(arena, NULL, dir, from.where, err);
+    }
+    const char *tokens = mx_json_dump(arena, chat->tokens, false);
+    mx_hash_add(chat->hash, tokens, strlen(tokens));
+    return true;
 }
 
 bool mx_chat_has_clock(const MxChat *chat) {

@@ -5,14 +5,11 @@
 
 bool talk_find(Records *records, MxError *err) {
     const MxDataConfig *config = &records->dataset->config;
-    const char *dir = config->tokenizer_dir;
-    MxChat *chat = NULL;
+    MxChatFrom from = config->chat;
+    MxChat *chat;
+    from.dir = config->tokenizer_dir;
     if (records->chat) return true;
-    if (!(config->chat_text ? mx_chat_open_text(records->arena, config->chat_text, dir,
-                                                config->chat_where, &chat, err)
-                            : mx_chat_open(records->arena, config->chat_template, dir,
-                                           config->chat_where, &chat, err)))
-        return false;
+    if (!mx_chat_open(records->arena, from, &chat, err)) return false;
     records->chat = chat;
     return true;
 }

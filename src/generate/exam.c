@@ -175,10 +175,11 @@ static double words_of(TaskText text) {
     return n;
 }
 
-/* All tokens of a text, a row of the state's capacity after the other, each behind the token before
- * it. Source: utils.get_rolling_token_windows with a context of one. */
+/* All tokens of a text, a row after the other, each behind the token before it. Source:
+ * utils.get_rolling_token_windows with a context of one. */
 static bool roll(MxExam *e, const int32_t *ids, int64_t n, MxError *err) {
-    const int64_t length = mx_generation(e->state).capacity;
+    const int64_t said = e->what->length;
+    const int64_t length = said ? said : mx_generation(e->state).capacity;
     for (int64_t at = 1; at < n; at += length) {
         int64_t some = n - at < length ? n - at : length;
         Request request = {{(int32_t *)(uintptr_t)ids + at - 1, some + 1}, 1};

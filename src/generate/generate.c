@@ -284,7 +284,7 @@ bool mx_generate(MxArena *arena, MxTrainState *state, const MxGenerate *how,
     MxSequences *s = mx_sequences_new(arena, state);
     int64_t *whose = mx_new_n(arena, int64_t, s->shape.rows), next = 0, n_out = 0;
     for (int64_t i = 0; i < n; i++) {
-        const char *name = mx_arena_printf(arena, "prompt %lld", (long long)i);
+        const char *name = mx_arena_printf(arena, "prompt %lld", (long long)how->stream + i);
         if (!mx_prompt_check(state, name, &prompts[i], how->max_tokens, err)) return false;
     }
     while (n_out < n) {

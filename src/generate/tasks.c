@@ -28,6 +28,16 @@ static bool open_model(MxArena *arena, const MxSource *source, const MxExam *exa
     return mx_source_open(arena, source, what, out, err);
 }
 
+/* Learned positions end somewhere. */
+static bool check_longest(const MxExam *exam, const MxTrainState *state, MxError *err) {
+    MxWhere where;
+    int64_t longest = mx_exam_longest(exam, &where), most = mx_generation(state).capacity;
+    return longest <= most ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                   "the question has %lld tokens with its answer, and the model %lld positions",
+                   (long long)longest, (long long)most);
+}
+
 static void show_line(MxArena *arena, const MxJson *line) {
     printf("%s\n", mx_json_dump(arena, line, false));
     fflush(stdout);
@@ -67,7 +77,7 @@ bool mx_evaluate_tasks(MxArena *arena, const char *dir, const MxTokenizer *token
     MxTrainState *state;
     if (!mx_exam_read(arena, tokenizer, what, &exam, err) ||
         !mx_source_find(arena, dir, false, what->weights, &source, err) ||
-        !open_model(arena, &source, exam, &state, err))
+        !open_model(arena, &source, exam, &state, err) || !check_longest(exam, state, err))
         return false;
     mx_exam_begin(exam, state, source.ends, source.n_ends);
     if (!ask_all(exam, what->json, err)) return false;

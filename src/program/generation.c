@@ -86,14 +86,24 @@ static MxGeneration generation_of(MxTrainState *s) {
     if (s->purpose == PURPOSE_GENERATES) return s->generation;
     if (!samples && !asks && !mx_config_writes(c)) return (MxGeneration){0};
     int64_t capacity = c->max_target_length < 2 ? 2 : c->max_target_length;
+    int64_t chunk = capacity < CHUNK ? capacity : CHUNK;
+    if (samples) capacity += c->sample_max_tokens;
     find_share(s);
     return (MxGeneration){.rows = mx_config_writes(c) ? rows_to_write(s) : 1,
                           .capacity = capacity,
-                          .chunk = capacity < CHUNK ? capacity : CHUNK,
+                          .chunk = chunk,
                           .all_logits = asks,
                           .share = s->generation.share,
                           .n_shares = s->generation.n_shares,
                           .speaks = s->generation.speaks};
+}
+
+/* Behind learned positions there are none. */
+static void keep_to_positions(const MxConfig *c, MxGeneration *g) {
+    int64_t most = c->trainable_position_size;
+    if (most <= 0) return;
+    if (g->capacity > most) g->capacity = most;
+    if (g->chunk > most) g->chunk = most;
 }
 
 bool program_find_mesh(MxTrainState *s, MxError *err) {
@@ -213,6 +223,7 @@ static bool check_generation(const MxTrainState *s, MxError *err) {
 
 bool program_declare_generation(MxTrainState *s, MxError *err) {
     s->generation = generation_of(s);
+    keep_to_positions(s->config, &s->generation);
     if (!s->generation.rows) return true;
     if (!check_generation(s, err)) return false;
     if (!declare_caches(s, err)) return false;

@@ -33,13 +33,14 @@ static bool open_tokenizer(MxArena *arena, const CommandLine *line, const char *
 }
 
 /* The template of an option, of the config, or of the tokenizer's folder. */
-static bool open_chat(MxArena *arena, const CommandLine *line, const char *place, MxChat **out,
-                      MxError *err) {
-    const MxConfig *c = line->config;
-    if (c && c->chat_template && !line->chat_template)
-        return mx_chat_open_text(arena, c->chat_template, place,
-                                 mx_config_where(c, MX_KEY_chat_template), out, err);
-    return mx_chat_open(arena, line->chat_template, place, MX_NOWHERE, out, err);
+static bool open_chat(MxArena *arena, const CommandLine *line, const char *place, bool is_needed,
+                      MxChat **out, MxError *err) {
+    MxChatFrom from = {.named = line->chat_template, .dir = place, .may_lack = !is_needed};
+    if (line->config && !line->chat_template) {
+        from.text = line->config->chat_template;
+        from.where = mx_config_where(line->config, MX_KEY_chat_template);
+    }
+    return mx_chat_open(arena, from, out, err);
 }
 
 /* ---- lines */
@@ -96,7 +97,7 @@ static bool each_line(MxArena *arena, CommandLine *line, MxError *err) {
     MxText text;
     const char *place;
     if (!open_tokenizer(arena, line, &place, &tokenizer, err) ||
-        (line->mode->has_chat && !open_chat(arena, line, place, &chat, err)))
+        (line->mode->has_chat && !open_chat(arena, line, place, true, &chat, err)))
         return false;
     line->chat = chat;
     mx_text_init(&text, arena);
@@ -111,23 +112,12 @@ static bool each_line(MxArena *arena, CommandLine *line, MxError *err) {
     return !ferror(stdin) || mx_fail_errno(err, "could not read stdin");
 }
 
-/* Replies need a chat template where they are to conversations; what is damaged is told. */
-static bool find_chat(MxArena *arena, const CommandLine *line, const char *place, MxChat **out,
-                      MxError *err) {
-    bool is_needed = line->chat_template || line->speak.talks;
-    if (open_chat(arena, line, place, out, err)) return true;
-    if (is_needed || err->exit != MX_EXIT_CONFIG) return false;
-    mx_error_release(err);
-    *out = NULL;
-    return true;
-}
-
 /* What replies need besides the model. */
 static bool open_words(MxArena *arena, CommandLine *line, MxTokenizer **out, MxError *err) {
     MxChat *chat = NULL;
     const char *place;
     if (!find_tokenizer(arena, line, &place, out, err) ||
-        (*out && !find_chat(arena, line, place, &chat, err)))
+        (*out && !open_chat(arena, line, place, line->speak.talks, &chat, err)))
         return false;
     line->speak.chat = chat;
     line->speak.tokenizer_dir = *out ? place : NULL;

@@ -134,13 +134,10 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
     if (c->use_multimodal && c->use_sft)
         config.default_prompt = c->default_prompt ? c->default_prompt : "";
     config.blocks = blocks_of(c);
-    config.chat_template = c->chat_template_path;
-    config.chat_text = c->chat_template;
+    config.chat = train_chat_from(c);
     config.token_cache = c->token_cache;
     config.memory = c->data_memory;
     config.n_threads = c->num_threads;
-    config.chat_where =
-        mx_config_where(c, c->chat_template ? MX_KEY_chat_template : MX_KEY_chat_template_path);
     if (keys && (!is_eval || mx_config_names_eval(c))) config.path = *files_of(c, keys, is_eval);
     config.format = format_of(c);
     config.set = is_eval ? c->eval_dataset_name : c->dataset_name;

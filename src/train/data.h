@@ -23,6 +23,8 @@ MxDataConfig train_data_config(const MxConfig *config, const MxTokenizer *tokeni
  * may be NULL, receives where it lies. */
 bool train_open_tokenizer(MxArena *arena, const MxConfig *config, MxTokenizer **out,
                           const char **path, MxError *err);
+/* train_chat_from — the chat template of the run's text, unless the tokenizer's folder has it. */
+MxChatFrom train_chat_from(const MxConfig *config);
 /* train_reads — whether the data of training or evaluation is opened for that. */
 bool train_reads(const MxConfig *config, TrainWants wants, bool is_eval);
 /* train_open_data — opens what is wanted, tells what it is, and holds evaluation data out of

@@ -80,7 +80,8 @@ bool exams_open(MxArena *arena, MxTrainState *state, Exams **out, MxError *err) 
                               "dataset_type=%s has no tokenizer, which questions want",
                               c->dataset_type);
     Exams *e = *out = mx_new(arena, Exams);
-    *e = (Exams){.state = state, .what = {.max_tokens = c->eval_tasks_max_tokens}};
+    *e = (Exams){.state = state,
+                 .what = {.max_tokens = c->eval_tasks_max_tokens, .length = c->max_target_length}};
     e->task = mx_new_n(arena, Task, paths->n);
     for (int i = 0; i < paths->n; i++)
         if (!open_task(arena, e, tokenizer, paths->item[i], err)) return false;

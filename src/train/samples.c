@@ -17,35 +17,48 @@ struct Samples {
 
 static bool check_lengths(const Samples *s, MxError *err) {
     const MxConfig *c = mx_train_state_config(s->state);
+    const int64_t most = mx_generation(s->state).capacity;
     for (int64_t i = 0; i < s->n; i++)
-        if (s->prompts[i].tokens.n + c->sample_max_tokens > c->max_target_length)
-            return mx_config_fail(
-                err, c, MX_KEY_sample_prompts,
-                "prompt %lld has %lld tokens; with sample_max_tokens=%lld that is "
-                "more than max_target_length=%lld",
-                (long long)i, (long long)s->prompts[i].tokens.n, (long long)c->sample_max_tokens,
-                (long long)c->max_target_length);
+        if (s->prompts[i].tokens.n + c->sample_max_tokens > most)
+            return mx_config_fail(err, c, MX_KEY_sample_prompts,
+                                  "prompt %lld has %lld tokens, wanted at most %lld and room for "
+                                  "sample_max_tokens=%lld",
+                                  (long long)i, (long long)s->prompts[i].tokens.n,
+                                  (long long)(most - c->sample_max_tokens),
+                                  (long long)c->sample_max_tokens);
+    return true;
+}
+
+/* Conversations are told by the template of the data's. */
+static bool open_words(MxArena *arena, const MxConfig *c, MxWords *out, MxError *err) {
+    MxChatFrom from = train_chat_from(c);
+    MxTokenizer *tokenizer;
+    MxChat *chat = NULL;
+    from.may_lack = true;
+    if (!train_open_tokenizer(arena, c, &tokenizer, &from.dir, err) ||
+        (tokenizer && !mx_chat_open(arena, from, &chat, err)))
+        return false;
+    *out = (MxWords){.tokenizer = tokenizer, .chat = chat};
     return true;
 }
 
 bool samples_open(MxArena *arena, MxTrainState *state, Samples **out, MxError *err) {
     const MxConfig *c = mx_train_state_config(state);
-    MxTokenizer *tokenizer;
+    MxWords words;
     *out = NULL;
     if (!c->sample_prompts) return true;
     Samples *s = *out = mx_new(arena, Samples);
     *s = (Samples){.state = state};
-    if (!train_open_tokenizer(arena, c, &tokenizer, NULL, err) ||
-        !mx_prompts_read(arena, c->sample_prompts, (MxWords){.tokenizer = tokenizer}, &s->prompts,
-                         &s->n, err))
+    if (!open_words(arena, c, &words, err) ||
+        !mx_prompts_read(arena, c->sample_prompts, words, &s->prompts, &s->n, err))
         return mx_context(err, "%s", mx_key_name(MX_KEY_sample_prompts));
-    s->eos = tokenizer ? mx_tokenizer_eos(tokenizer) : -1;
+    s->eos = words.tokenizer ? mx_tokenizer_eos(words.tokenizer) : -1;
     s->how = (MxGenerate){.sampling = {.temperature = c->sample_temperature,
                                        .top_p = 1,
                                        .repetition_penalty = 1,
                                        .seed = (uint64_t)c->init_weights_seed},
                           .max_tokens = c->sample_max_tokens,
-                          .tokenizer = tokenizer,
+                          .tokenizer = words.tokenizer,
                           .ends = &s->eos,
                           .n_ends = 1};
     return check_lengths(s, err);

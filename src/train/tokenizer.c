@@ -48,3 +48,9 @@ bool train_open_tokenizer(MxArena *arena, const MxConfig *c, MxTokenizer **out, 
     return !mx_data_reads_text(c->dataset_type) ||
            mx_source_tokenizer(arena, c, out, where ? where : &path, err);
 }
+
+MxChatFrom train_chat_from(const MxConfig *c) {
+    MxKey key = c->chat_template ? MX_KEY_chat_template : MX_KEY_chat_template_path;
+    return (MxChatFrom){
+        .named = c->chat_template_path, .text = c->chat_template, .where = mx_config_where(c, key)};
+}

@@ -27,7 +27,8 @@ static const Opened *open_case(const char *template, const char *folder) {
         &arena,
         goldens_need(&arena, mx_arena_printf(&arena, "hf/tokenizers/%s/tokenizer.json", folder)));
     *at = (Opened){template, folder, NULL, NULL};
-    bool ok = mx_chat_open(&arena, goldens_need(&arena, name), dir, MX_NOWHERE, &at->chat, &err) &&
+    bool ok = mx_chat_open(&arena, (MxChatFrom){.named = goldens_need(&arena, name), .dir = dir},
+                           &at->chat, &err) &&
               mx_tokenizer_open(&arena, "huggingface", dir, &at->tokenizer, &err);
     ck_assert_msg(ok, "%s", ok ? "" : err.text.data);
     return at;
@@ -137,7 +138,7 @@ static MxConversation encoded(const char *template, const char *folder, const ch
         &arena,
         goldens_need(&arena, mx_arena_printf(&arena, "hf/tokenizers/%s/tokenizer.json", folder)));
     const MxJson *json = mx_json_parse_value(&arena, request, strlen(request), MX_NOWHERE, &err);
-    bool ok = mx_chat_open(&arena, template, dir, MX_NOWHERE, &chat, &err) &&
+    bool ok = mx_chat_open(&arena, (MxChatFrom){.named = template, .dir = dir}, &chat, &err) &&
               mx_tokenizer_open(&arena, "huggingface", dir, &tokenizer, &err) &&
               mx_chat_encode(&arena, chat, tokenizer, json, (MxWhere){.file = "f", .line = 3},
                              &made, &err);
@@ -248,7 +249,7 @@ START_TEST(template_is_found_in_a_folder) {
     ck_assert(mx_file_write(mx_path_join(&arena, dir, folders[_i].file), folders[_i].content,
                             strlen(folders[_i].content), &err));
     const MxJson *json = mx_json_parse_value(&arena, request, strlen(request), MX_NOWHERE, &err);
-    bool ok = mx_chat_open(&arena, "", dir, MX_NOWHERE, &chat, &err) &&
+    bool ok = mx_chat_open(&arena, (MxChatFrom){.named = "", .dir = dir}, &chat, &err) &&
               mx_chat_render(&arena, chat, json, MX_NOWHERE, &out, &err);
     ck_assert_msg(ok, "%s", ok ? "" : err.text.data);
     ck_assert_str_eq(out.text, folders[_i].text);
@@ -269,7 +270,7 @@ START_TEST(mistake_is_told) {
     };
     MxChat *chat;
     MxRendered out;
-    ck_assert(mx_chat_open(&arena, "chatml", NULL, MX_NOWHERE, &chat, &err));
+    ck_assert(mx_chat_open(&arena, (MxChatFrom){.named = "chatml"}, &chat, &err));
     const MxJson *json =
         mx_json_parse_value(&arena, requests[_i][0], strlen(requests[_i][0]), MX_NOWHERE, &err);
     ck_assert(!mx_chat_render(&arena, chat, json, (MxWhere){.file = "f", .line = 3}, &out, &err));

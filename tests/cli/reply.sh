@@ -59,8 +59,17 @@ is 'samples of a run' "$(sed -n 's/^.*\(sample 0 after step 55: .*\)/\1/p' "$wor
 is 'as many as are due' "$(grep -c 'sample [012] after step \(27\|55\): "' "$work/log")" 6
 is 'texts for TensorBoard' "$(grep -a -o 'sample_2/text_summary' "$work"/r/tensorboard/* | wc -l)" 2
 is 'the same weights' "$("$compare" "$work/r" "$work/s" >"$work/compared" 2>&1; echo $?)" 0
-is 'prompts that are too long' "$(train t sample_prompts="$work/prompts" sample_max_tokens=60 | grep -o 'sample_prompts: prompt 0 has 11 tokens.*')" \
-    'sample_prompts: prompt 0 has 11 tokens; with sample_max_tokens=60 that is more than max_target_length=64'
+is 'prompts that are too long' "$(train t sample_prompts="$work/prompts" max_target_length=10 | grep -o 'sample_prompts: prompt 0 has 11 tokens.*')" \
+    'sample_prompts: prompt 0 has 11 tokens, wanted at most 10 and room for sample_max_tokens=64'
+train v steps=1 decoder_block=gpt3 base_num_kv_heads=4 trainable_position_size=64 >"$work/log3" || tail "$work/log3"
+says 65 'mxdecode: error: prompt 1 has 14 tokens; with 51 more that is above 64' "$work/v" --prompts "$work/prompts" --max-tokens 51 --json
+printf '{"query":"%070d","choices":["a","bb"],"gold":0}\n' 0 >"$work/long.jsonl"
+says 65 "mxdecode: error: $work/long.jsonl:1: the question has 72 tokens with its answer, and the model 64 positions" "$work/v" --evaluate "$work/long.jsonl"
+echo '{"messages":[{"role":"user","content":"the"}]}' >"$work/talk"
+is 'a sample of a conversation' "$(train w steps=1 sample_prompts="$work/talk" sample_max_tokens=2 chat_template_path=chatml | grep -o 'sample 0 after .*assistant.n"')" \
+    'sample 0 after step 0: "<|im_start|>user\nthe<|im_end|>\n<|im_start|>assistant\n"'
+is 'no template for it' "$(train t sample_prompts="$work/talk" | grep -o 'sample_prompts: .*')" \
+    "sample_prompts: $work/talk:1: found a conversation, but there is no chat template for it"
 is 'no such file' "$(train t sample_prompts="$work/nothing" | grep -o 'sample_prompts: could not open')" 'sample_prompts: could not open'
 
 # Tasks: as mxdecode examines the weights that the run ends with, in every evaluation, in one alone, and when a run goes on.
@@ -84,7 +93,6 @@ is 'and their metrics' "$(figure "$work/alone.jsonl" eval/texts/perplexity)" "$(
 train u $tasks steps=30 learning_rate_schedule_steps=56 >"$work/log3" && train u $tasks >>"$work/log3" || failed=$((failed + 1))
 is 'a run that goes on has the same figures' "$(grep '"eval/' "$work/u/metrics.jsonl" | tail -n 1 | sed 's/"perf[^,]*, //; s/"run_name.*//')" \
     "$(grep '"eval/' "$run/metrics.jsonl" | tail -n 1 | sed 's/"perf[^,]*, //; s/"run_name.*//')"
-printf '{"query":"%070d","choices":["a","bb"],"gold":0}\n' 0 >"$work/long.jsonl"
 is 'a question that is too long' "$(train t eval_tasks="[$work/long.jsonl]" | grep -o 'eval_tasks: .*')" \
     "eval_tasks: $work/long.jsonl:1: the question has 72 tokens with its answer, more than max_target_length=64"
 is 'files of one name' "$(train t eval_tasks="[$work/texts.jsonl,$work/../$(basename "$work")/texts.jsonl]" | grep -o 'has the name of another one.*')" \

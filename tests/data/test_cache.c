@@ -46,7 +46,7 @@ static MxDataConfig config_of(int form, const char *path) {
     config.is_sft = config.completion_only = forms[form].is_sft;
     config.pairs = forms[form].has_pairs ? MX_DATA_PAIRS_STANDARD : MX_DATA_NO_PAIRS;
     config.packing = forms[form].packing;
-    config.chat_template = forms[form].template;
+    config.chat.named = forms[form].template;
     config.vocab = forms[form].vocab;
     return config;
 }

@@ -337,7 +337,7 @@ START_TEST(forms_of_users) {
     config.pairs = forms[_i].is_pair ? MX_DATA_PAIRS_STANDARD : MX_DATA_NO_PAIRS;
     config.max_prompt_length = 24;
     config.length = 256;
-    config.chat_template = goldens_find(&arena, "hf/chat/templates/qwen_tools.jinja");
+    config.chat.named = goldens_find(&arena, "hf/chat/templates/qwen_tools.jinja");
     if (forms[_i].is_refused) {
         ck_refused(config, forms[_i].words);
         return;

@@ -21,7 +21,7 @@ static MxDataConfig images_config(const char *path) {
                           .n_epochs = 1,
                           .is_sft = true,
                           .completion_only = true,
-                          .chat_template = "gemma",
+                          .chat.named = "gemma",
                           .images = {.vision = {.encoder = mx_encoder_find("gemma3"),
                                                 .images = 2,
                                                 .size = SIZE,

@@ -54,7 +54,7 @@ static MxDataConfig asking(const char *lines, const char *form) {
     config.is_sft = config.completion_only = config.asks = true;
     config.max_prompt_length = 24;
     config.group = 1;
-    config.chat_text = "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}";
+    config.chat.text = "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}";
     config.form = form_of(form, NULL);
     return config;
 }

@@ -118,7 +118,7 @@ START_TEST(conversations) {
         config.format = paths[i][1];
         config.length = 400;
         config.is_sft = config.completion_only = true;
-        config.chat_template = "chatml";
+        config.chat.named = "chatml";
         MxDataConfig like = config;
         like.path = fixture("talks.jsonl");
         like.format = NULL;

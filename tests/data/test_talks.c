@@ -72,7 +72,7 @@ START_TEST(rows_are_trls) {
     MxDataConfig config = trl_config(runs[_i].data, ROWS, runs[_i].length);
     config.completion_only = runs[_i].completion_only;
     if (runs[_i].template)
-        config.chat_template =
+        config.chat.named =
             need(mx_arena_printf(&arena, "hf/chat/templates/%s.jinja", runs[_i].template));
     MxBatch batch = first_batch(config);
     for (int64_t r = 0; r < ROWS; r++) { /* TRL shuffles them */
@@ -93,7 +93,7 @@ static MxDataConfig byte_config(const char *lines, int64_t length) {
     config.length = length;
     config.packing = false;
     config.is_sft = config.completion_only = true;
-    config.chat_template =
+    config.chat.named =
         put("t.jinja", "{% for m in messages %}{{ m.role[0] }}{% if m.role == 'assistant' %}"
                        "{% generation %}{{ m.content + '.' }}{% endgeneration %}{% else %}"
                        "{{ m.content }}{% endif %}{% endfor %}"
@@ -165,8 +165,8 @@ START_TEST(template_gets_tools) {
                                           "2") "], \"tools\": [{\"n\": 7}], "
                                                "\"chat_template_kwargs\": {\"x\": true}}\n",
                                       24);
-    config.chat_template = put("t.jinja", "{{ tools|tojson }}{{ x }}{% generation %}{{ "
-                                          "messages[1].content }}{% endgeneration %}");
+    config.chat.named = put("t.jinja", "{{ tools|tojson }}{{ x }}{% generation %}{{ "
+                                       "messages[1].content }}{% endgeneration %}");
     MxBatch batch = first_batch(config);
     static const char text[] = "[{\"n\": 7}]True2";
     for (int i = 0; text[i]; i++) ck_assert_int_eq(batch.field[MX_INPUTS][i], text[i]);
@@ -210,12 +210,12 @@ START_TEST(template_as_text) {
                        "{% endgeneration %}";
     const char *lines = "{\"messages\": [" A_USER("ab") ", " A_ANSWER("c") "]}\n";
     MxDataConfig named = byte_config(lines, 8), said = named;
-    named.chat_template = put("t.jinja", text);
-    said.chat_template = NULL;
-    said.chat_text = text;
+    named.chat.named = put("t.jinja", text);
+    said.chat.named = NULL;
+    said.chat.text = text;
     ck_same_rows(named, said);
-    said.chat_text = "\n{% if %}";
-    said.chat_where = (MxWhere){.file = "a.yml", .line = 7};
+    said.chat.text = "\n{% if %}";
+    said.chat.where = (MxWhere){.file = "a.yml", .line = 7};
     ck_refused(said, "a.yml:7: chat_template:2: ");
 }
 END_TEST
@@ -227,8 +227,8 @@ START_TEST(template_is_noted) {
     for (int i = 0; i < 2; i++) {
         MxDataConfig config = byte_config(same[0], 8);
         if (i)
-            config.chat_template = put("t.jinja", "x{% generation %}{{ messages[1].content }}"
-                                                  "{% endgeneration %}.");
+            config.chat.named = put("t.jinja", "x{% generation %}{{ messages[1].content }}"
+                                               "{% endgeneration %}.");
         const MxDataFile *files = mx_data_files(open_data(config), &n);
         ck_assert_int_eq(n, 2);
         hash[i] = files[0].hash;

@@ -73,7 +73,7 @@ START_TEST(conversations) {
                     i, text_of(i + 1));
     MxDataConfig config = config_of("hf", put("a.jsonl", lines.data));
     config.is_sft = config.completion_only = true;
-    config.chat_template = "chatml";
+    config.chat.named = "chatml";
     ck_same(config);
 }
 END_TEST

@@ -184,7 +184,7 @@ static MxWords words_of(bool only_data, bool is_blind) {
     MxTokenizer *tokenizer;
     MxChat *chat;
     ck_assert(mx_tokenizer_open(&arena, "huggingface", SHARED "tokenizer", &tokenizer, &err) &&
-              mx_chat_open(&arena, "gemma", NULL, MX_NOWHERE, &chat, &err));
+              mx_chat_open(&arena, (MxChatFrom){.named = "gemma"}, &chat, &err));
     MxSeerHow how = {.tokenizer = tokenizer, .only_data = only_data};
     const MxVision sees = {.encoder = mx_encoder_find("gemma3"),
                            .images = 1,
