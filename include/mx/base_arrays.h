@@ -211,6 +211,8 @@ extern const MxQtypeRow mx_qtypes[MX_QTYPE_COUNT];
 enum { MX_HALF_BYTE_CODES = 16, MX_BYTE_CODES = 256 };
 extern const float mx_nf4_values[MX_HALF_BYTE_CODES], mx_int4_values[MX_HALF_BYTE_CODES],
     mx_e2m1_values[MX_HALF_BYTE_CODES];
+/* The least number that each code but the first of nf4 is nearest to. */
+extern const float mx_nf4_bounds[MX_HALF_BYTE_CODES - 1];
 extern const float mx_int8_values[MX_BYTE_CODES], mx_e4m3_values[MX_BYTE_CODES],
     mx_e5m2_values[MX_BYTE_CODES];
 extern const float mx_dynamic_values[MX_BYTE_CODES], mx_square_values[MX_BYTE_CODES];

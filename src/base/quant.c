@@ -6,16 +6,16 @@
 
 enum { COLUMNS = 256 }; /* at a time */
 
-/* Columns of one row to a code each, from values divided by their scales. */
+/* Columns of one row to a code each, from values divided by their scales. Whole groups, as
+ * compilers make vectors of loops whose length they know. */
 static void encode_nf4(const float *x, int64_t n, uint8_t *codes) {
-    float least[COLUMNS];
-    for (int64_t i = 0; i < n; i++) least[i] = fabsf(mx_nf4_values[0] - x[i]), codes[i] = 0;
-    for (int k = 1; k < MX_HALF_BYTE_CODES; k++)
-        for (int64_t i = 0; i < n; i++) {
-            float distance = fabsf(mx_nf4_values[k] - x[i]);
-            codes[i] = distance < least[i] ? (uint8_t)k : codes[i];
-            least[i] = distance < least[i] ? distance : least[i];
-        }
+    enum { GROUP = 16 };
+    for (int64_t at = 0; at < n; at += GROUP) {
+        int32_t code[GROUP] = {0};
+        for (int k = 0; k < MX_HALF_BYTE_CODES - 1; k++)
+            for (int i = 0; i < GROUP; i++) code[i] += x[at + i] >= mx_nf4_bounds[k];
+        for (int i = 0; i < GROUP; i++) codes[at + i] = (uint8_t)code[i];
+    }
 }
 
 static void encode_grid(const MxQtypeRow *row, const float *x, int64_t n, uint8_t *codes) {
@@ -200,7 +200,7 @@ bool mx_quantize(MxQuant quant, MxShape shape, const float *x, uint8_t *codes, f
         for (int64_t at = 0; at < width; at += COLUMNS) {
             int64_t n = width - at < COLUMNS ? width - at : COLUMNS;
             const float *from = x + block * quant.tile * width + at;
-            float *scale = scales + block * width + at, row[COLUMNS], inverse[COLUMNS];
+            float *scale = scales + block * width + at, row[COLUMNS] = {0}, inverse[COLUMNS];
             uint8_t code[COLUMNS];
             is_finite = find_scales(quant, from, width, n, scale) && is_finite;
             for (int64_t c = 0; c < n; c++) inverse[c] = 1 / scale[c];

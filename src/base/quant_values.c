@@ -51,6 +51,12 @@ const float mx_nf4_values[MX_HALF_BYTE_CODES] = {
     1.0f,
 };
 
+const float mx_nf4_bounds[MX_HALF_BYTE_CODES - 1] = {
+    -0.848096371f, -0.610632896f,  -0.45999524f,  -0.33967942f, -0.234607399f,
+    -0.137911722f, -0.0455250144f, 0.0397901535f, 0.120255254f, 0.203521267f,
+    0.292013794f,  0.389312565f,   0.501663446f,  0.64278698f,  0.861478448f,
+};
+
 // clang-format off
 const float mx_dynamic_values[MX_BYTE_CODES] = {
     0.0f, 5.49999982e-07f, 3.24999996e-06f, 7.7499999e-06f, 2.12499999e-05f,

@@ -174,6 +174,22 @@ START_TEST(sizes_add_up) {
 }
 END_TEST
 
+static int nearest_of_nf4(float x) {
+    int best = 0;
+    for (int k = 1; k < MX_HALF_BYTE_CODES; k++)
+        if (fabsf(mx_nf4_values[k] - x) < fabsf(mx_nf4_values[best] - x)) best = k;
+    return best;
+}
+
+/* Every code begins at its bound, and not one float earlier. */
+START_TEST(codes_of_nf4_are_the_nearest) {
+    for (int k = 0; k + 1 < MX_HALF_BYTE_CODES; k++) {
+        ck_assert_int_eq(nearest_of_nf4(mx_nf4_bounds[k]), k + 1);
+        ck_assert_int_eq(nearest_of_nf4(nextafterf(mx_nf4_bounds[k], -2)), k);
+    }
+}
+END_TEST
+
 START_TEST(types_have_names) {
     MxQtype type;
     ck_assert(mx_qtype_parse("nf4", &type) && type == MX_NF4);
@@ -301,6 +317,7 @@ Suite *quant_suite(void) {
     tcase_add_loop_test(tcase, what_is_not_finite_is_told, 0, 3 * (MX_QTYPE_COUNT - MX_NF4));
     tcase_add_test(tcase, boxes_grow_to_blocks);
     tcase_add_test(tcase, sizes_add_up);
+    tcase_add_test(tcase, codes_of_nf4_are_the_nearest);
     tcase_add_test(tcase, types_have_names);
     tcase = add_case(suite, "grids");
     tcase_add_loop_test(tcase, grids_have_their_numbers, 0, MX_COUNT(grids));
