@@ -55,9 +55,6 @@ if [ "$1" = suite ]; then
 fi
 folder=$1 jobs=$2
 shift 2
-# Suites share the cores: a thread that has nothing to do sleeps, where it would otherwise spin on a core
-# that the next suite needs (test_train beside others: 80 s of processors for 355).
-export OMP_WAIT_POLICY=passive
 for line; do
     case ${line%%: *} in
     *[!a-zA-Z0-9_-]* | '') echo "check.sh: not NAME: COMMAND: $line" && exit 2 ;;
@@ -65,7 +62,8 @@ for line; do
 done
 rm -rf "$folder"
 mkdir -p "$folder" || exit 1
-# Suites share the cores: threads that wait must not spin. Nothing but a hang may run into a limit
+# Suites share the cores: threads that wait must not spin (test_train beside others: 80 s of processors
+# for 355). Nothing but a hang may run into a limit
 # of time, however busy the machine is.
 export OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0
 export CK_TIMEOUT_MULTIPLIER="${CK_TIMEOUT_MULTIPLIER:-10}"
