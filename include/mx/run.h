@@ -53,7 +53,17 @@ void mx_run_measure(MxRun *run);
 /* mx_run_trace — from now on spans of nodes include the types of their results. mx_run_entry
  * records spans of entries and nodes in any case, while spans are recorded (mx_spans_begin). */
 void mx_run_trace(MxRun *run);
-/* mx_run_profile — seconds, calls and rates by op since the start, the most expensive first. */
-void mx_run_profile(const MxRun *run, MxText *text);
+/* Rates of a device, as measured: operations of matrix products in each dtype, bytes of memory that
+ * kernels read and write. */
+typedef struct MxRunRates {
+    double f32_per_s, bf16_per_s, touched_per_s;
+} MxRunRates;
+/* mx_run_rates — measures them in a third of a second. Errors: no memory on the device. */
+bool mx_run_rates(MxDevice *device, MxRunRates *out, MxError *err);
+
+/* mx_run_profile — a table of seconds, calls and rates by op since the start, the most expensive
+ * first. Beside them is the share of the device's rates (measured now), of products or of memory,
+ * whichever takes an op longer. Errors: those of mx_run_rates. Test: tests/watching. */
+bool mx_run_profile(const MxRun *run, MxText *text, MxError *err);
 
 #endif

@@ -1,6 +1,5 @@
 /* devices.c — the kinds of devices for which times are planned, one row each, and options that
- * replace numbers of a row. The speed of the CPU that plans is measured: a matrix product in each
- * dtype, and a sum of arrays larger than its caches. */
+ * replace numbers of a row. The speed of the CPU that plans is measured (mx_run_rates). */
 #include "internal.h"
 
 #include <mx/run.h>
@@ -11,59 +10,15 @@ static const double GIGA = 1e9, BITS = 8;
 
 /* ---- the machine that plans */
 
-enum { TRIES = 3 };
-static const double TRY_S = 0.04;
-
-/* Seconds of an entry that makes one value, the least of some tries. */
-static bool time_entry(MxArena *arena, MxDevice *device, const MxVars *vars, MxGraph *graph,
-                       double *out, MxError *err) {
-    MxRun *run;
-    if (!mx_run_open(arena, device, vars, &graph, 1, MX_REMAT_NONE, &run, err)) return false;
-    mx_run_entry(run, 0);
-    *out = 1;
-    for (int t = 0; t < TRIES; t++) {
-        int n = 0;
-        double start = mx_clock_s(), end = start;
-        for (; end - start < TRY_S; n++, end = mx_clock_s()) {
-            mx_run_entry(run, 0);
-            mx_device_sync(device);
-        }
-        if ((end - start) / n < *out) *out = (end - start) / n;
-    }
-    return true;
-}
-
-/* z = x y or x + y of square arrays. */
-static bool time_square(MxDevice *device, MxDtype dtype, int64_t size, bool is_product,
-                        double *seconds, MxError *err) {
-    MxArena arena = {.name = "rates of this machine"};
-    MxVars vars = {.arena = &arena};
-    MxType type = {dtype, MX_SHAPE(size, size)};
-    int x = mx_vars_add(&vars, "x", type), y = mx_vars_add(&vars, "y", type);
-    int z = mx_vars_add(&vars, "z", type);
-    MxGraph *graph = mx_graph_new(&arena, "rate", &vars);
-    MxTrace t;
-    mx_trace_begin(&t, graph);
-    MxValue a = mx_variable(&t, x), b = mx_variable(&t, y);
-    mx_trace_assign(&t, is_product ? mx_dot(&t, a, b, MX_DOT_NN, 1) : mx_add(&t, a, b), z, false);
-    bool ok = mx_trace_end(&t, err) && time_entry(&arena, device, &vars, graph, seconds, err);
-    mx_arena_release(&arena);
-    return ok;
-}
-
 static bool measure(MxPlanDevice *out, MxError *err) {
-    enum { PRODUCT = 768, SUM = 4096 };
-    const double flops = 2.0 * PRODUCT * PRODUCT * PRODUCT, bytes = 3.0 * SUM * SUM * sizeof(float);
     MxArena arena = {.name = "this machine"};
     MxDevice *device;
-    double f32 = 1, bf16 = 1, sum = 1;
+    MxRunRates rates = {0};
     bool ok = mx_device_open(&arena, &(MxDeviceConfig){0}, &device, err) &&
-              time_square(device, MX_F32, PRODUCT, true, &f32, err) &&
-              time_square(device, MX_BF16, PRODUCT, true, &bf16, err) &&
-              time_square(device, MX_F32, SUM, false, &sum, err);
-    out->f32_per_s = flops / f32;
-    out->bf16_per_s = flops / bf16;
-    out->touched_per_s = bytes / sum;
+              mx_run_rates(device, &rates, err);
+    out->f32_per_s = rates.f32_per_s;
+    out->bf16_per_s = rates.bf16_per_s;
+    out->touched_per_s = rates.touched_per_s;
     mx_arena_release(&arena);
     return ok;
 }

@@ -1,8 +1,6 @@
 /* run.c — lays out a program's memory on a device, binds every node to its addresses once, and runs
  * entries. Addresses are only passed to the device, which reads and writes the memory there. */
-#include <mx/run.h>
-
-#include <stdlib.h>
+#include "internal.h"
 
 typedef struct Step {
     const MxKernel *kernel;
@@ -341,39 +339,29 @@ MxRunBytes mx_run_bytes(const MxRun *run) {
 
 /* ---- profile */
 
-typedef struct Cost {
-    const char *name;
-    double seconds, flops;
-    uint64_t calls;
-} Cost;
-
-static int dearer_first(const void *a, const void *b) {
-    double x = ((const Cost *)a)->seconds, y = ((const Cost *)b)->seconds;
-    return x < y ? 1 : x > y ? -1 : 0;
-}
-
-static void add_cost(Cost *costs, const Step *step) {
-    Cost *cost = &costs[mx_op_index(step->call.op)];
+static void add_cost(RunCost *cost, const Step *step) {
+    const MxKernelCall *call = &step->call;
+    double calls = (double)step->calls;
     cost->seconds += step->seconds;
     cost->calls += step->calls;
-    const MxKernelCall *call = &step->call;
-    if (call->op->flops)
-        cost->flops +=
-            (double)step->calls * call->op->flops(call->in_type, call->out_type, call->attr);
+    for (int i = 0; i < call->n_in; i++) cost->bytes += calls * run_type_bytes(call->in_type[i]);
+    for (int i = 0; i < call->n_out; i++) cost->bytes += calls * run_type_bytes(call->out_type[i]);
+    if (!call->op->flops) return;
+    bool is_bf16 = call->n_in && (call->in_type[0].dtype == MX_BF16 ||
+                                  (call->n_in > 1 && call->in_type[1].dtype == MX_BF16));
+    cost->flops[is_bf16] += calls * call->op->flops(call->in_type, call->out_type, call->attr);
 }
 
-void mx_run_profile(const MxRun *run, MxText *text) {
-    Cost costs[MX_OP_COUNT] = {0};
-    double total = 0;
+bool mx_run_profile(const MxRun *run, MxText *text, MxError *err) {
+    RunCost costs[MX_OP_COUNT] = {0};
+    MxRunRates rates;
     for (int i = 0; i < MX_OP_COUNT; i++) costs[i].name = mx_ops[i]->name;
     for (int e = 0; e < run->n_entries; e++)
-        for (int s = 0; s < run->entries[e].n_steps; s++)
-            add_cost(costs, &run->entries[e].steps[s]);
-    for (int i = 0; i < MX_OP_COUNT; i++) total += costs[i].seconds;
-    qsort(costs, MX_OP_COUNT, sizeof *costs, dearer_first);
-    mx_text_add(text, "%-16s %10s %8s %7s %10s\n", "op", "seconds", "calls", "share", "GFLOP/s");
-    for (int i = 0; i < MX_OP_COUNT && costs[i].calls; i++)
-        mx_text_add(text, "%-16s %10.4f %8llu %6.1f%% %10.1f\n", costs[i].name, costs[i].seconds,
-                    (unsigned long long)costs[i].calls, 100 * costs[i].seconds / total,
-                    costs[i].flops / costs[i].seconds * 1e-9);
+        for (int s = 0; s < run->entries[e].n_steps; s++) {
+            const Step *step = &run->entries[e].steps[s];
+            add_cost(&costs[mx_op_index(step->call.op)], step);
+        }
+    if (!mx_run_rates(run->device, &rates, err)) return false;
+    run_put_profile(costs, MX_OP_COUNT, &rates, text);
+    return true;
 }

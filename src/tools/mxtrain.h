@@ -27,7 +27,7 @@ typedef struct CommandLine {
     double gib;           /* of device_gib; 0 = the device's own */
     const char **rest;    /* what is no option, NULL after the last */
     bool wants_config_help, lists_runs, reports, wants_plan, searches, checks, only_evaluates,
-        tests_checkpoints;
+        tests_checkpoints, profiles;
 } CommandLine;
 
 /* mxtrain_options — reads it. False after --help and the like, too, without an error. */

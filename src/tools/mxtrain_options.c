@@ -46,7 +46,7 @@ static const MxManual manual = {
 
 enum { MOST_OPTIONS = 32 };
 
-/* What a run, and what is told of runs, needs. Returns how many. */
+/* What a run needs, and what is done instead. Returns how many. */
 static int run_options(CommandLine *line, const char **files, MxOption *out) {
     const MxOption rows[] = {
         {.name = "--config",
@@ -89,6 +89,18 @@ static int run_options(CommandLine *line, const char **files, MxOption *out) {
          .takes = "DIR",
          .doc = "train a tokenizer (byte-level BPE) of vocab_size tokens on the texts of the "
                 "training data, and exit"},
+    };
+    memcpy(out, rows, sizeof rows);
+    return MX_COUNT(rows);
+}
+
+/* What runs show of themselves. Returns how many. */
+static int watch_options(CommandLine *line, MxOption *out) {
+    const MxOption rows[] = {
+        {.name = "--profile",
+         .flag = &line->profiles,
+         .doc = "train, and then print the seconds of each op and its rate beside the machine's: "
+                "profile_ops=true"},
         {.name = "--runs",
          .flag = &line->lists_runs,
          .value = &line->runs_dir,
@@ -108,7 +120,7 @@ static int run_options(CommandLine *line, const char **files, MxOption *out) {
     return MX_COUNT(rows);
 }
 
-/* What is told instead of running. Returns how many. */
+/* What a plan needs. Returns how many. */
 static int plan_options(CommandLine *line, MxOption *out) {
     const MxOption rows[] = {
         {.name = "--plan",
@@ -187,11 +199,12 @@ static bool read_device(CommandLine *line, MxArena *arena, const char **override
 bool mxtrain_options(int argc, char **argv, MxArena *arena, CommandLine *line, MxError *err) {
     MxConfigRequest *request = &line->request;
     const char **files = mx_new_n(arena, const char *, argc);
-    const char **rest = mx_new_n(arena, const char *, argc + 2);
+    const char **rest = mx_new_n(arena, const char *, argc + 3);
     *line = (CommandLine){.request = {.files = files, .overrides = rest, .environ = environ},
                           .rest = mx_new_n(arena, const char *, argc + 1)};
     MxOption options[MOST_OPTIONS];
     int n = run_options(line, files, options);
+    n += watch_options(line, options + n);
     n += plan_options(line, options + n);
     MX_ASSERT(n <= MOST_OPTIONS);
     const MxOptions table = {.rows = options, .n = n, .passes_pairs = true, .manual = &manual};
@@ -208,5 +221,6 @@ bool mxtrain_options(int argc, char **argv, MxArena *arena, CommandLine *line, M
             files[request->n_files++] = rest[i];
         else
             rest[request->n_overrides++] = rest[i];
+    if (line->profiles) rest[request->n_overrides++] = "profile_ops=true";
     return read_device(line, arena, rest, err);
 }

@@ -216,15 +216,16 @@ static bool run_steps(Loop *l, MxError *err) {
 
 /* ---- the end */
 
-static void log_profile(Loop *l) {
+static bool log_profile(Loop *l, MxError *err) {
     MxText text;
     mx_text_init(&text, &l->arena);
-    mx_run_profile(mx_train_state_run(l->state), &text);
+    if (!mx_run_profile(mx_train_state_run(l->state), &text, err)) return false;
     MxCommCount sent = mx_comm_count(l->comm);
     if (sent.calls)
         mx_text_add(&text, "%llu exchanges, %.3f MiB sent to other ranks\n",
                     (unsigned long long)sent.calls, (double)sent.bytes / (1 << 20));
-    mx_log("%s", text.data);
+    mx_log("%.*s", (int)text.len - 1, text.data); /* which ends a line itself */
+    return true;
 }
 
 /* What is done once the loop has ended well: the last state saved, the reason told. */
@@ -234,10 +235,11 @@ static bool finish(Loop *l, MxError *err) {
     bool saves = c->enable_checkpointing && made_a_step &&
                  (c->save_checkpoint_on_completion || l->stop_signal);
     mx_progress_end();
-    if (c->profile_ops) log_profile(l);
     /* before the last save: a run that is killed on the way has steps left, and comes here again */
     if (saves && !l->stop_signal && !checkpoints_fold(l->checkpoints, l->step, err)) return false;
     if ((saves && !save(l, err)) || !checkpoints_finish(l->checkpoints, err)) return false;
+    /* it takes memory that no plan counts, so the state is safe by then */
+    if (c->profile_ops && !log_profile(l, err)) return false;
     if (l->stop_reason) mx_log("Training stopped: %s", l->stop_reason);
     if (l->stop_signal)
         l->exit = (MxExit)(128 + l->stop_signal);

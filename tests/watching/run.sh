@@ -90,6 +90,22 @@ ranks() {
     events ranks
 }
 
+# ---- the profile
+
+# Every op of a step, the dearest first, beside rates of the machine; shares are of all seconds.
+profile() {
+    train 0 run_name=profile steps=3 --profile || return
+    sed -n '/^op  *seconds/,/^peak/p' "$work/log" >"$work/table"
+    awk 'NR == 1 { next }
+         /^peak, measured now: products [0-9.]+ GFLOP.s in float32, [0-9.]+ in bfloat16; memory [0-9.]+ GB.s$/ { peak++; next }
+         $NF != "computing" && $NF != "memory" && $3 > 0 && $2 > 0 { bad = bad " " $1 }
+         $2 > last && NR > 2 { bad = bad " order:" $1 }
+         { last = $2; share += $4; n++; if ($1 == "dot" && NF == 8) dots++ }
+         END { if (bad || !peak || n < 8 || !dots || share < 99 || share > 101) { print bad, peak, n, dots, share; exit 1 } }' \
+        "$work/table" >"$work/said" && pass || { cat "$work/said" && complain "--profile" "$work/table"; }
+    grep -q '^profile_ops: true' "$work/profile/config.yml" && pass || complain "--profile is no key"
+}
+
 # ---- metrics_file as CSV
 
 rows() { # rows RUN — of its CSV file, beside its own lines
@@ -203,6 +219,7 @@ anew
 switched_off
 unwritable
 ranks
+profile
 csv
 runs
 report
