@@ -4,7 +4,7 @@
 #ifndef MX_REPORT_H
 #define MX_REPORT_H
 
-#include <mx/base.h>
+#include <mx/plan.h>
 
 /* The state of a run. */
 typedef enum MxRunState {
@@ -52,5 +52,9 @@ char *mx_report_runs_json(MxArena *arena, const char *folder, const MxRunFacts *
  * not those of runs (exit 65); files that cannot be read. Test: tests/report/test_page.c,
  * tests/watching. */
 const char *mx_report_page(MxArena *arena, const char *const *folders, int n, MxError *err);
+
+/* mx_report_plan — such a page about a plan: memory, mesh and shards as pictures, exchanges,
+ * findings, and the text of mx_plan_print. NULL after an error. Test: tests/watching. */
+const char *mx_report_plan(MxArena *arena, const MxPlan *plan, MxError *err);
 
 #endif

@@ -11,21 +11,26 @@
  */
 enum { MOST_POINTS = 4000, MOST_POINTS_OF_A_RUN = 1000, LEAST_POINTS = 100 };
 
-static void put_head(Report *report) {
+void report_put_head(Report *report, const char *title) {
     MxText *out = report->out;
-    mx_text_add(
-        out, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-             "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
-             "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>");
-    for (int r = 0; r < report->n_runs; r++)
-        mx_text_add(out, "%s%s", r ? ", " : "",
-                    report_html(report->arena, report->runs[r].facts.name));
-    mx_text_add(out, " - mxtrain</title>\n<style>%s</style></head>\n<body>\n", report_style);
-    mx_text_add(out, "<h1>%s</h1>\n<p class=\"note\">mxtrain " MX_VERSION ", %s UTC</p>\n",
-                report->n_runs == 1 ? report_html(report->arena, report->runs[0].facts.name)
-                                    : "Runs",
+    const char *shown = report_html(report->arena, title);
+    mx_text_add(out, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+                     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+                     "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
+                     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
+    mx_text_add(out, "<title>%s - mxtrain</title>\n<style>%s</style></head>\n<body>\n", shown,
+                report_style);
+    mx_text_add(out, "<h1>%s</h1>\n<p class=\"note\">mxtrain " MX_VERSION ", %s UTC</p>\n", shown,
                 report_time(report->arena, (int64_t)time(NULL)));
+}
+
+/* "a, b, c". */
+static const char *names_of(const Report *report) {
+    const char *names = "";
+    for (int r = 0; r < report->n_runs; r++)
+        names = mx_arena_printf(report->arena, "%s%s%s", names, r ? ", " : "",
+                                report->runs[r].facts.name);
+    return names;
 }
 
 /* ---- the runs at a glance */
@@ -210,7 +215,7 @@ const char *mx_report_page(MxArena *arena, const char *const *folders, int n, Mx
     Report report = {.arena = arena, .n_runs = n, .n_steps = 1, .out = &out};
     mx_text_init(&out, arena);
     if (!read_runs(&report, folders, err)) return NULL;
-    put_head(&report);
+    report_put_head(&report, names_of(&report));
     put_overview(&report);
     report_put_charts(&report);
     report_put_config(&report);

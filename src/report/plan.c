@@ -1,5 +1,6 @@
 /* plan.c — the plan of a run: its config.yml is planned again, on the machine that makes the
- * report. Memory of a rank as a bar, figures, and the exchanges of ranks. */
+ * report. Memory of a rank as a bar, figures, and the exchanges of ranks. A plan alone is a page,
+ * too. */
 #include "internal.h"
 
 #include <mx/plan.h>
@@ -108,14 +109,19 @@ static const MxJson *make_plan(MxArena *arena, const ReportRun *run, MxError *er
     return mx_json_parse(arena, text, strlen(text), "plan", err);
 }
 
+void report_put_planned(Report *report, const MxJson *plan) {
+    put_memory(report, mx_json_get(plan, "memory_per_rank"));
+    put_figures(report, plan);
+    put_collectives(report, plan);
+    report_put_shards(report, plan);
+}
+
 void report_put_plan(Report *report, const ReportRun *run) {
     MxError err = {0};
     const MxJson *plan = make_plan(report->arena, run, &err);
     mx_text_add(report->out, "<h3>Plan, memory of a rank</h3>\n");
     if (plan) {
-        put_memory(report, mx_json_get(plan, "memory_per_rank"));
-        put_figures(report, plan);
-        put_collectives(report, plan);
+        report_put_planned(report, plan);
     } else {
         mx_text_add(report->out,
                     "<p class=\"note\">This mxtrain (" MX_VERSION
@@ -123,4 +129,44 @@ void report_put_plan(Report *report, const ReportRun *run) {
                     report_html(report->arena, err.text.data));
     }
     mx_error_release(&err);
+}
+
+/* ---- a page of its own */
+
+/* What a run would be refused for, and what its rules pass over. */
+static void put_findings(Report *report, const MxJson *plan) {
+    static const struct {
+        const char *member, *title;
+    } lists[] = {{"errors_when_run", "A run would be refused"}, {"findings", "Findings"}};
+    MxArena *arena = report->arena;
+    for (int l = 0; l < MX_COUNT(lists); l++) {
+        const MxJson *list = mx_json_get(plan, lists[l].member), *item;
+        if (mx_json_length(list)) mx_text_add(report->out, "<h3>%s</h3>\n<ul>", lists[l].title);
+        for (size_t i = 0; (item = mx_json_at(list, i)); i++) {
+            const char *text = mx_json_string(item);
+            if (!text) text = mx_json_string(mx_json_get(item, "text"));
+            mx_text_add(report->out, "<li>%s</li>\n", report_html(arena, text ? text : ""));
+        }
+        if (mx_json_length(list)) mx_text_add(report->out, "</ul>\n");
+    }
+}
+
+const char *mx_report_plan(MxArena *arena, const MxPlan *plan, MxError *err) {
+    MxText out, text;
+    Report report = {.arena = arena, .out = &out};
+    const char *json = mx_plan_json(arena, plan);
+    const MxJson *parsed = mx_json_parse(arena, json, strlen(json), "plan", err);
+    if (!parsed) return NULL;
+    const char *name = mx_json_string(mx_json_get(parsed, "run_name"));
+    mx_text_init(&out, arena);
+    mx_text_init(&text, arena);
+    mx_plan_print(plan, &text);
+    report_put_head(&report, mx_arena_printf(arena, "Plan of %s", name ? name : "a run"));
+    mx_text_add(&out, "<h3>Memory of a rank</h3>\n");
+    report_put_planned(&report, parsed);
+    put_findings(&report, parsed);
+    mx_text_add(&out, "<details><summary>The plan as text</summary><pre>%s</pre></details>\n",
+                report_html(arena, text.data));
+    mx_text_add(&out, "</body></html>\n");
+    return out.data;
 }

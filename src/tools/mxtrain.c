@@ -71,7 +71,7 @@ static bool write_report(const MxConfig *config, MxArena *arena, MxComm *comm, M
 
 /* Else it is all about the mesh. */
 static bool plans_run(const CommandLine *line) {
-    return line->wants_plan || line->json_path;
+    return line->wants_plan || line->json_path || line->html_path;
 }
 
 /* A plan of a run that would be refused is none. */
@@ -107,6 +107,8 @@ static bool plan_run(const CommandLine *line, MxArena *arena, const MxConfig *co
     if (line->searches) return search(line, arena, &device, err);
     if (!mx_plan_new(arena, config, line->device ? &device : NULL, &plan, err)) return false;
     mx_plan_print(plan, &text);
+    const char *page = line->html_path ? mx_report_plan(arena, plan, err) : NULL;
+    if (line->html_path && (!page || !mxtrain_put(line->html_path, page, err))) return false;
     return tell_plan(line, text.data, mx_plan_json(arena, plan), err);
 }
 
@@ -127,8 +129,7 @@ static bool plan(const CommandLine *line, MxArena *arena, const MxConfig *config
 }
 
 static bool wants_plan(const CommandLine *line) {
-    return line->wants_plan || line->json_path || line->sharding_path || line->explained ||
-           line->graph;
+    return plans_run(line) || line->sharding_path || line->explained || line->graph;
 }
 
 static MxExit train(const CommandLine *line, MxArena *arena, MxComm *comm, MxError *err) {

@@ -19,9 +19,9 @@ typedef struct Start {
 /* What the process was started for. */
 typedef struct CommandLine {
     MxConfigRequest request;
-    const char *dump_path, *json_path, *sharding_path, *explained, *graph, *topic, *runs_dir,
-        *page_path, *shown_rows, *tokenizer_dir, *init_kind, *device, *n_devices, *device_gib,
-        *links;
+    const char *dump_path, *json_path, *html_path, *sharding_path, *explained, *graph, *topic,
+        *runs_dir, *page_path, *shown_rows, *tokenizer_dir, *init_kind, *device, *n_devices,
+        *device_gib, *links;
     const Start *start;   /* of init_kind; NULL = none */
     int64_t n_shown_rows; /* 0 = as --check shows */
     double gib;           /* of device_gib; 0 = the device's own */

@@ -153,6 +153,10 @@ static int plan_options(CommandLine *line, MxOption *out) {
          .value = &line->json_path,
          .takes = "FILE",
          .doc = "write the plan as JSON"},
+        {.name = "--html",
+         .value = &line->html_path,
+         .takes = "FILE",
+         .doc = "write the plan as a page, with pictures of memory, mesh and shards"},
         {.name = "--dump-sharding",
          .value = &line->sharding_path,
          .takes = "FILE",
@@ -162,7 +166,7 @@ static int plan_options(CommandLine *line, MxOption *out) {
          .takes = "WHAT",
          .doc =
              "explain the sharding of a parameter (its path) or of logical axes (\"embed,mlp\"). "
-             "This option and the two before also plan without --plan; - is stdout"},
+             "This option and the three before also plan without --plan; - is stdout"},
         {.name = "--dump-graph",
          .value = &line->graph,
          .takes = "ENTRY[:PASS]",
@@ -187,9 +191,12 @@ static bool read_device(CommandLine *line, MxArena *arena, const char **override
                        line->searches ? "--search"
                        : line->links  ? "--links"
                                       : "--device-memory");
-    if ((line->device || n) && !line->wants_plan && !line->json_path)
-        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s goes with --plan and --json",
+    if ((line->device || n) && !line->wants_plan && !line->json_path && !line->html_path)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s goes with --plan, --json and --html",
                        line->device ? "--device" : "--devices");
+    if (line->searches && line->html_path)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "--search finds words, not one plan: use --html with one of its results");
     if (!n) return true;
     overrides[line->request.n_overrides++] =
         mx_arena_printf(arena, "num_devices=%lld", (long long)n);

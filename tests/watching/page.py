@@ -3,6 +3,7 @@
 run become markup, and has the points of the runs' metrics.jsonl.
 
 With --browser a headless Chromium (if it is here) opens it: no error, no request, values under the mouse, zoom.
+With --still it is a page without curves, about a plan.
 """
 import glob
 import html.parser
@@ -98,7 +99,8 @@ def check_data(data, runs):
             assert name in names or name not in run, f"no curve of {name}"
 
 
-def check_page(path, runs):
+def check_text(path):
+    """A page that is whole, of known attributes alone, and without a reference."""
     text = open(path, encoding="utf8").read()
     assert len(text.encode()) <= MOST_BYTES, f"{len(text)} bytes"
     page = Page()
@@ -106,9 +108,15 @@ def check_page(path, runs):
     page.close()
     assert not page.open, f"never closed: {page.open}"
     assert len(set(page.ids)) == len(page.ids), "an id stands twice"
-    assert page.count["script"] == 2 and page.count["style"] == 1, page.count
     bare = text.replace("http://www.w3.org/2000/svg", "")  # the name of SVG, which nobody asks for
     assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)", re.sub(r"^ *//.*$", "", bare, flags=re.M)), "a reference"
+    assert page.count["style"] == 1, page.count
+    return text, page
+
+
+def check_page(path, runs):
+    text, page = check_text(path)
+    assert page.count["script"] == 2, page.count
     data = json.loads("".join(page.text["script", "data"]))
     check_data(data, runs)
     assert page.count["figure"] == len(data["charts"])
@@ -141,6 +149,19 @@ window.onload = () => {
 </script>"""
 
 
+# The same of a page without curves.
+STILL = """<script>
+window.onload = () => {
+  const out = document.createElement('pre'), seen = e => e.getBoundingClientRect().width > 0;
+  document.querySelectorAll('details').forEach(d => { d.open = true; });
+  out.id = 'said';
+  out.textContent = JSON.stringify({ pictures: [...document.querySelectorAll('svg')].filter(seen).length,
+    requests: performance.getEntriesByType('resource').map(r => r.name) });
+  document.body.append(out);
+};
+</script>"""
+
+
 def close_to(a, b):
     """Two paths that differ by no more than what rounding to a tenth may."""
     x, y = re.findall(r"[A-Za-z]|[-0-9.]+", a), re.findall(r"[A-Za-z]|[-0-9.]+", b)
@@ -154,15 +175,16 @@ def browser():
     return None
 
 
-def check_browser(path):
+def ask_browser(path, probe):
+    """What the page's elements say to a script; None = there is no browser."""
     program = browser()
     if not program:
         print("chromium is not here, NOT TESTED in a browser")
-        return
+        return None
     with tempfile.TemporaryDirectory() as folder:
         probed = os.path.join(folder, "page.html")
         with open(probed, "w", encoding="utf8") as file:
-            file.write(open(path, encoding="utf8").read().replace("</body>", PROBE + "</body>"))
+            file.write(open(path, encoding="utf8").read().replace("</body>", probe + "</body>"))
         ended = subprocess.run([program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-extensions",
                                 "--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr", "--dump-dom",
                                 "--virtual-time-budget=5000", f"--user-data-dir={folder}/profile", "file://" + probed],
@@ -171,15 +193,31 @@ def check_browser(path):
     assert not console, console
     said = re.search(r'<pre id="said">(.*?)</pre>', ended.stdout, re.S)
     assert said, f"the page's script did not run: {ended.stderr[-500:]}"
-    say = json.loads(said.group(1).replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+    return json.loads(said.group(1).replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+
+
+def check_still(path):
+    _, page = check_text(path)
+    say = ask_browser(path, STILL)
+    assert say is None or (not say["requests"] and say["pictures"] == page.count["svg"]), say
+    print(f"{page.count['svg']} pictures, {page.count['tr']} rows")
+
+
+def check_browser(path):
+    say = ask_browser(path, PROBE)
+    if say is None:
+        return
     assert " at step " in say["tip"], say["tip"]
     assert say["gone"] and not say["requests"], say
     assert say["zoomed"] != say["before"] and say["after"] == say["before"], (say["before"], say["zoomed"], say["after"])
     assert len(say["curves"]) == len(say["again"]) and all(map(close_to, say["curves"], say["again"])), "the script draws otherwise"
-    print(f"{os.path.basename(program)}: no error, no request; under the mouse: {say['tip'].splitlines()[0]}")
+    print(f"{os.path.basename(browser())}: no error, no request; under the mouse: {say['tip'].splitlines()[0]}")
 
 
-arguments = [a for a in sys.argv[1:] if a != "--browser"]
-check_page(arguments[0], arguments[1:])
-if "--browser" in sys.argv:
-    check_browser(arguments[0])
+arguments = [a for a in sys.argv[1:] if not a.startswith("--")]
+if "--still" in sys.argv:
+    check_still(arguments[0])
+else:
+    check_page(arguments[0], arguments[1:])
+    if "--browser" in sys.argv:
+        check_browser(arguments[0])

@@ -213,6 +213,20 @@ report() {
     [ $? -eq 2 ] && pass || complain "--report without -o" "$work/said"
 }
 
+# A picture of the memory, one of the mesh, and one of every parameter.
+plan_page() {
+    # shellcheck disable=SC2086
+    "$mxtrain" $tiny base_num_decoder_layers=3 scan_layers=false num_devices=8 ici_fsdp_parallelism=4 ici_tensor_parallelism=2 \
+        --html "$work/plan.html" --dump-sharding "$work/cuts" >"$work/said" 2>&1 || complain "--html of a plan" "$work/said"
+    wanted=$(sed 1d "$work/cuts" | cut -f 1 | sed 's/layers_[0-9]*/layers/' | sort -u | wc -l)
+    "$python" "$here/page.py" --still "$work/plan.html" >"$work/said" 2>&1 && tail -n 1 "$work/said" | grep -q "^$((wanted + 2)) pictures" &&
+        pass || complain "the page of a plan: wanted $wanted parameters" "$work/said"
+    grep -q 'dim 0 vocab: 2 parts over tensor; dim 1 embed_vocab: 4 parts over fsdp</td><td class="shape">258x16</td><td class="shape">129x4</td><td class="number">1</td>' \
+        "$work/plan.html" && pass || complain "the cut of the embedding" "$work/said"
+    "$mxtrain" $tiny --plan --search --device cpu --html "$work/no.html" >"$work/said" 2>&1
+    [ $? -eq 2 ] && [ ! -e "$work/no.html" ] && pass || complain "--search --html" "$work/said"
+}
+
 one_run
 resumed
 anew
@@ -222,6 +236,7 @@ ranks
 profile
 csv
 runs
+plan_page
 report
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]
