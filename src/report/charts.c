@@ -7,13 +7,16 @@
 /* What people look at first; the rest of the metrics follow under their own names. */
 static const struct {
     const char *title, *metric, *second; /* drawn with dashes in the same chart; NULL = none */
+    bool must_change;                    /* a constant one is of no interest */
 } rows[] = {
-    {"Loss; dashed: evaluation", "learning/loss", "eval/avg_loss"},
-    {"Learning rate", "learning/current_learning_rate", NULL},
-    {"Gradient norm before clipping", "learning/raw_grad_norm", NULL},
-    {"Parameter norm", "learning/param_norm", NULL},
-    {"Tokens/s of a device", "perf/per_device_tokens_per_sec", NULL},
-    {"Seconds of a step", "perf/step_time_seconds", NULL},
+    {"Loss; dashed: evaluation", "learning/loss", "eval/avg_loss", false},
+    {"Learning rate", "learning/current_learning_rate", NULL, false},
+    {"Gradient norm before clipping", "learning/raw_grad_norm", NULL, false},
+    {"Parameter norm", "learning/param_norm", NULL, false},
+    {"Tokens/s of a device", "perf/per_device_tokens_per_sec", NULL, false},
+    {"Seconds of a step", "perf/step_time_seconds", NULL, false},
+    {"Load-balancing loss of experts; dashed: evaluation", "learning/moe_lb_loss",
+     "eval/avg_moe_lb_loss", true},
 };
 
 /* A picture in units of its viewBox; page.js has the same. */
@@ -211,6 +214,7 @@ void report_put_charts(Report *report) {
                     report_json_string(report->arena, report->runs[r].facts.name));
     mx_text_add(&data, "],\"last\":%.0f,\"charts\":[", chart.x.hi);
     for (int i = 0; i < MX_COUNT(rows); i++) {
+        if (rows[i].must_change && is_flat(report, rows[i].metric)) continue;
         chart.title = rows[i].title;
         chart.metric[0] = rows[i].metric;
         chart.metric[1] = rows[i].second;

@@ -70,6 +70,7 @@ enum { REPORT_COLORS = 8 };
 
 void report_put_charts(Report *report);
 void report_put_config(Report *report);
+void report_put_samples(Report *report, const MxRunFacts *run);
 void report_put_head(Report *report, const char *title);
 /* report_put_plan — a run's config is planned again. report_put_planned — the parts of a plan (its
  * JSON): memory, figures, exchanges, and, by report_put_shards, the mesh and the parameters. */

@@ -175,6 +175,7 @@ static void put_log(Report *report, const MxRunFacts *f) {
 
 static void put_run(Report *report, const ReportRun *run) {
     mx_text_add(report->out, "<section><h2>%s</h2>\n", report_html(report->arena, run->facts.name));
+    report_put_samples(report, &run->facts);
     report_put_plan(report, run);
     put_environment(report, run);
     put_checkpoints(report, &run->facts);

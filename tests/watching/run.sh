@@ -208,6 +208,12 @@ report() {
     train 0 run_name=shown steps=3 report=true
     "$python" "$here/page.py" "$work/shown/report.html" "$work/shown" >"$work/said" 2>&1 &&
         grep -q '<td>finished</td>' "$work/shown/report.html" && pass || complain "report=true" "$work/said"
+    printf '"Once <b>"\n"Twice"\n' >"$work/prompts"
+    train 0 run_name=sampled steps=9 sample_prompts="$work/prompts" sample_interval=1 sample_max_tokens=4 report=true
+    grep -c 'sample [01] after step' "$work/log" >"$work/said"
+    [ "$(cat "$work/said")" -eq 18 ] && [ "$(grep -c '<tr><td class="number">[01]</td><td class="number">[04-8]</td><td>.*-&#62;' "$work/sampled/report.html")" -eq 12 ] &&
+        grep -q '<td class="number">0</td><td>&#34;Once &#60;b&#62;&#34; -&#62; &#34;' "$work/sampled/report.html" &&
+        pass || complain "samples in a report" "$work/said"
     [ -e "$work/one/report.html" ] && complain "a report that nobody wants" || pass
     "$mxtrain" --report "$work/one" >"$work/said" 2>&1
     [ $? -eq 2 ] && pass || complain "--report without -o" "$work/said"
