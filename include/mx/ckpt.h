@@ -265,6 +265,7 @@ typedef struct MxCompare {
     bool params_only;
     int top;               /* at most so many arrays with other values are shown; 0 = all */
     const char *json_path; /* the report as JSON, "-" = stdout instead of text; NULL = none */
+    const char *html_path; /* the report as a page; NULL = none */
 } MxCompare;
 
 /* mx_ckpt_compare — compares two checkpoints of any layouts and scan forms and prints a report.

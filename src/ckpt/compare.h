@@ -37,7 +37,11 @@ typedef struct CkptReport {
 } CkptReport;
 
 bool ckpt_report_is_equal(const CkptReport *report);
-/* ckpt_report_tell — prints it, and writes the JSON. Sorts the pairs. */
+/* ckpt_pair_place — where the largest difference is, an index of each dim. */
+MxShape ckpt_pair_place(const CkptPair *pair);
+/* ckpt_report_page — as a page, of sorted pairs. */
+const char *ckpt_report_page(MxArena *arena, const CkptReport *report, const MxCompare *how);
+/* ckpt_report_tell — prints it, and writes the JSON and the page. Sorts the pairs. */
 bool ckpt_report_tell(MxArena *arena, CkptReport *report, const MxCompare *how, MxError *err);
 
 #endif

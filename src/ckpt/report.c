@@ -33,7 +33,7 @@ static int by_difference(const void *a, const void *b) {
     return strcmp(x->path, y->path);
 }
 
-static MxShape place(const CkptPair *pair) {
+MxShape ckpt_pair_place(const CkptPair *pair) {
     MxShape index = {.rank = pair->shape.rank};
     int64_t at = pair->at;
     for (int i = index.rank - 1; i >= 0; i--) {
@@ -74,7 +74,7 @@ static void print_values(MxArena *arena, const CkptReport *r, int top) {
         mx_print("value: %s: %" PRId64 " of %" PRId64 " elements differ; max abs %.6g, rel %.6g, "
                  "ulp %" PRId64 "; at %s A has %.9g, B %.9g\n",
                  p->path, p->n_different, mx_shape_count(p->shape), p->max_abs, p->max_rel,
-                 p->max_ulp, mx_shape_text(arena, place(p)), p->value_a, p->value_b);
+                 p->max_ulp, mx_shape_text(arena, ckpt_pair_place(p)), p->value_a, p->value_b);
     }
     if (n > n_shown) mx_print("… and %d more arrays; --top 0 shows all\n", n - n_shown);
 }
@@ -120,7 +120,7 @@ static void put_values(MxArena *arena, MxJson *row, const CkptPair *p) {
     mx_json_set_number(row, "max_abs", p->max_abs);
     mx_json_set_number(row, "max_rel", p->max_rel);
     mx_json_set_int(row, "max_ulp", p->max_ulp);
-    put_shape(arena, row, "index", place(p));
+    put_shape(arena, row, "index", ckpt_pair_place(p));
     mx_json_set_number(row, "a", p->value_a);
     mx_json_set_number(row, "b", p->value_b);
 }
@@ -158,6 +158,10 @@ bool ckpt_report_tell(MxArena *arena, CkptReport *report, const MxCompare *how, 
         qsort(report->pairs, (size_t)report->n_pairs, sizeof *report->pairs, by_difference);
     bool is_json = how->json_path && !strcmp(how->json_path, "-");
     if (!is_json) print_report(arena, report, how);
+    if (how->html_path) {
+        const char *page = ckpt_report_page(arena, report, how);
+        if (!mx_file_write(how->html_path, page, strlen(page), err)) return false;
+    }
     if (!how->json_path) return true;
     const char *text = json_text(arena, report, how);
     if (!is_json) return mx_file_write(how->json_path, text, strlen(text), err);

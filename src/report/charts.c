@@ -125,8 +125,8 @@ static void put_notes(Report *report, const Chart *chart) {
             if (!s || !s->n_odd) continue;
             mx_text_add(
                 report->out, "<p class=\"note\">%s: %s is not finite at %lld of %lld steps</p>",
-                report_html(report->arena, report->runs[r].facts.name),
-                report_html(report->arena, s->name), (long long)s->n_odd, (long long)s->n_values);
+                mx_html(report->arena, report->runs[r].facts.name), mx_html(report->arena, s->name),
+                (long long)s->n_odd, (long long)s->n_values);
         }
 }
 
@@ -138,7 +138,7 @@ static bool put_chart(Report *report, Chart *chart, MxText *data) {
     double room = chart->y.hi > chart->y.lo ? 0.03 * (chart->y.hi - chart->y.lo)
                                             : fmax(fabs(chart->y.hi) * 0.1, 1e-9);
     chart->y = (Range){chart->y.lo - room, chart->y.hi + room};
-    const char *title = report_html(report->arena, chart->title);
+    const char *title = mx_html(report->arena, chart->title);
     mx_text_add(out,
                 "<figure class=\"chart\" id=\"chart%d\"><figcaption>%s</figcaption><svg "
                 "viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">",

@@ -95,15 +95,15 @@ static void put_row(const Table *t, const char *key) {
     MxText *out = t->report->out;
     const Line *usual = find(&t->defaults, key);
     mx_text_add(out, "<tr%s><th>%s</th><td>%s</td>",
-                differs_between_runs(t, key) ? " class=\"differs\"" : "", report_html(arena, key),
-                usual ? report_html(arena, usual->value) : "<i>unrecognized</i>");
+                differs_between_runs(t, key) ? " class=\"differs\"" : "", mx_html(arena, key),
+                usual ? mx_html(arena, usual->value) : "<i>unrecognized</i>");
     for (int r = 0; r < t->report->n_runs; r++) {
         const Line *line = find(&t->runs[r], key);
         if (!line)
             mx_text_add(out, "<td></td>");
         else
             mx_text_add(out, "<td>%s <span class=\"origin\">%s</span></td>",
-                        report_html(arena, line->value), report_html(arena, line->origin));
+                        mx_html(arena, line->value), mx_html(arena, line->origin));
     }
     mx_text_add(out, "</tr>\n");
 }
@@ -115,7 +115,7 @@ static void put_table(const Table *t, bool is_all) {
     mx_map_init(&seen, arena);
     mx_text_add(out, "<div class=\"wide\"><table><thead><tr><th>key</th><th>default</th>");
     for (int r = 0; r < t->report->n_runs; r++)
-        mx_text_add(out, "<th>%s</th>", report_html(arena, t->report->runs[r].facts.name));
+        mx_text_add(out, "<th>%s</th>", mx_html(arena, t->report->runs[r].facts.name));
     mx_text_add(out, "</tr></thead><tbody>\n");
     for (int r = 0; r < t->report->n_runs; r++)
         for (int i = 0; i < t->runs[r].n; i++) {

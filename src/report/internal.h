@@ -2,6 +2,7 @@
 #ifndef REPORT_INTERNAL_H
 #define REPORT_INTERNAL_H
 
+#include <mx/base_html.h>
 #include <mx/config.h>
 #include <mx/report.h>
 
@@ -19,7 +20,7 @@ const char *report_bytes(MxArena *arena, int64_t bytes);
 const char *report_time(MxArena *arena, int64_t seconds);
 
 /* report_html — a text of any kind as HTML has it, in elements and in quoted attributes. */
-const char *report_html(MxArena *arena, const char *text);
+const char *mx_html(MxArena *arena, const char *text);
 /* report_json_string — as a string of JSON that may stand inside a script element. */
 const char *report_json_string(MxArena *arena, const char *text);
 
@@ -71,7 +72,6 @@ enum { REPORT_COLORS = 8 };
 void report_put_charts(Report *report);
 void report_put_config(Report *report);
 void report_put_samples(Report *report, const MxRunFacts *run);
-void report_put_head(Report *report, const char *title);
 /* report_put_plan — a run's config is planned again. report_put_planned — the parts of a plan (its
  * JSON): memory, figures, exchanges, and, by report_put_shards, the mesh and the parameters. */
 void report_put_plan(Report *report, const ReportRun *run);

@@ -5,24 +5,10 @@
 #include <mx/store.h>
 
 #include <math.h>
-#include <time.h>
 
 /* Points of a curve: as many as a picture has columns, fewer of each where many runs share a page.
  */
 enum { MOST_POINTS = 4000, MOST_POINTS_OF_A_RUN = 1000, LEAST_POINTS = 100 };
-
-void report_put_head(Report *report, const char *title) {
-    MxText *out = report->out;
-    const char *shown = report_html(report->arena, title);
-    mx_text_add(out, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-                     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                     "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
-                     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
-    mx_text_add(out, "<title>%s - mxtrain</title>\n<style>%s</style></head>\n<body>\n", shown,
-                report_style);
-    mx_text_add(out, "<h1>%s</h1>\n<p class=\"note\">mxtrain " MX_VERSION ", %s UTC</p>\n", shown,
-                report_time(report->arena, (int64_t)time(NULL)));
-}
 
 /* "a, b, c". */
 static const char *names_of(const Report *report) {
@@ -58,17 +44,17 @@ static void put_overview(Report *report) {
             "<tr><td><span class=\"swatch f%d\"></span>%s</td><td>%s</td>"
             "<td class=\"number\">%s</td><td class=\"number\">%s</td>"
             "<td class=\"number\">%s</td><td class=\"number\">%s</td><td>%s</td><td>%s</td></tr>\n",
-            r % REPORT_COLORS, report_html(arena, f->name), mx_run_state_name(f->state),
+            r % REPORT_COLORS, mx_html(arena, f->name), mx_run_state_name(f->state),
             steps_text(arena, f), figure(arena, f->loss), figure(arena, f->eval_loss),
             report_bytes(arena, f->bytes), report_time(arena, f->changed_s),
-            report_html(arena, f->how));
+            mx_html(arena, f->how));
     }
     mx_text_add(out, "</tbody></table></div>\n");
     for (int r = 0; r < report->n_runs; r++)
         if (report->runs[r].n_unreadable)
             mx_text_add(out,
                         "<p class=\"note\">%s: %lld lines of metrics.jsonl cannot be read</p>\n",
-                        report_html(arena, report->runs[r].facts.name),
+                        mx_html(arena, report->runs[r].facts.name),
                         (long long)report->runs[r].n_unreadable);
 }
 
@@ -126,7 +112,7 @@ static void put_checkpoints(Report *report, const MxRunFacts *f) {
 
 static void put_pair(Report *report, const char *name, const char *text) {
     mx_text_add(report->out, "<tr><th>%s</th><td>%s</td></tr>\n", name,
-                report_html(report->arena, text));
+                mx_html(report->arena, text));
 }
 
 /* What the newest checkpoint says of who made it, and of what. */
@@ -146,8 +132,7 @@ static void put_environment(Report *report, const ReportRun *run) {
                  mx_arena_strndup(arena, run->config, strcspn(run->config, "\n")));
     for (size_t i = 0; mx_json_member(maker, i, &name, &member); i++) {
         const char *text = mx_json_string(member);
-        put_pair(report, report_html(arena, name),
-                 text ? text : mx_json_dump(arena, member, false));
+        put_pair(report, mx_html(arena, name), text ? text : mx_json_dump(arena, member, false));
     }
     for (size_t i = 0; (value = mx_json_at(files, i)); i++) {
         int64_t bytes = 0;
@@ -168,13 +153,13 @@ static void put_log(Report *report, const MxRunFacts *f) {
     for (char *line; (line = report_next_line(&text)); n++) last[n % SHOWN] = line;
     mx_text_add(report->out, "<details><summary>The last lines of the log</summary><pre>");
     for (int i = n > SHOWN ? n - SHOWN : 0; i < n; i++)
-        mx_text_add(report->out, "%s\n", report_html(&scratch, last[i % SHOWN]));
+        mx_text_add(report->out, "%s\n", mx_html(&scratch, last[i % SHOWN]));
     mx_text_add(report->out, "</pre></details>\n");
     mx_arena_release(&scratch);
 }
 
 static void put_run(Report *report, const ReportRun *run) {
-    mx_text_add(report->out, "<section><h2>%s</h2>\n", report_html(report->arena, run->facts.name));
+    mx_text_add(report->out, "<section><h2>%s</h2>\n", mx_html(report->arena, run->facts.name));
     report_put_samples(report, &run->facts);
     report_put_plan(report, run);
     put_environment(report, run);
@@ -216,11 +201,12 @@ const char *mx_report_page(MxArena *arena, const char *const *folders, int n, Mx
     Report report = {.arena = arena, .n_runs = n, .n_steps = 1, .out = &out};
     mx_text_init(&out, arena);
     if (!read_runs(&report, folders, err)) return NULL;
-    report_put_head(&report, names_of(&report));
+    mx_html_begin(&out, names_of(&report), report_style);
     put_overview(&report);
     report_put_charts(&report);
     report_put_config(&report);
     for (int r = 0; r < n; r++) put_run(&report, &report.runs[r]);
-    mx_text_add(&out, "<script>%s</script>\n</body></html>\n", report_script);
+    mx_text_add(&out, "<script>%s</script>\n", report_script);
+    mx_html_end(&out);
     return out.data;
 }

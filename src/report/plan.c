@@ -71,7 +71,7 @@ static void put_figures(Report *report, const MxJson *plan) {
                 (long long)whole(mesh, "devices"), whole(mesh, "devices") == 1 ? "" : "s: mesh");
     for (size_t i = 0; mx_json_member(axes, i, &name, &value); i++)
         if (whole(axes, name) > 1)
-            mx_text_add(out, " %s=%lld", report_html(arena, name), (long long)whole(axes, name));
+            mx_text_add(out, " %s=%lld", mx_html(arena, name), (long long)whole(axes, name));
     mx_text_add(out, "</p>\n");
 }
 
@@ -86,8 +86,8 @@ static void put_collectives(Report *report, const MxJson *plan) {
     for (size_t i = 0; i < mx_json_length(list); i++) {
         const MxJson *row = mx_json_at(list, i);
         mx_text_add(out, "<tr><td>%s</td><td>%s</td><td>%lld</td><td>%s</td></tr>\n",
-                    report_html(report->arena, mx_json_string(mx_json_get(row, "op"))),
-                    report_html(report->arena, mx_json_string(mx_json_get(row, "mesh_axes"))),
+                    mx_html(report->arena, mx_json_string(mx_json_get(row, "op"))),
+                    mx_html(report->arena, mx_json_string(mx_json_get(row, "mesh_axes"))),
                     (long long)whole(row, "exchanges"),
                     report_bytes(report->arena, whole(row, "bytes_sent")));
     }
@@ -126,7 +126,7 @@ void report_put_plan(Report *report, const ReportRun *run) {
         mx_text_add(report->out,
                     "<p class=\"note\">This mxtrain (" MX_VERSION
                     ") cannot plan the run:</p><pre>%s</pre>\n",
-                    report_html(report->arena, err.text.data));
+                    mx_html(report->arena, err.text.data));
     }
     mx_error_release(&err);
 }
@@ -145,7 +145,7 @@ static void put_findings(Report *report, const MxJson *plan) {
         for (size_t i = 0; (item = mx_json_at(list, i)); i++) {
             const char *text = mx_json_string(item);
             if (!text) text = mx_json_string(mx_json_get(item, "text"));
-            mx_text_add(report->out, "<li>%s</li>\n", report_html(arena, text ? text : ""));
+            mx_text_add(report->out, "<li>%s</li>\n", mx_html(arena, text ? text : ""));
         }
         if (mx_json_length(list)) mx_text_add(report->out, "</ul>\n");
     }
@@ -161,12 +161,12 @@ const char *mx_report_plan(MxArena *arena, const MxPlan *plan, MxError *err) {
     mx_text_init(&out, arena);
     mx_text_init(&text, arena);
     mx_plan_print(plan, &text);
-    report_put_head(&report, mx_arena_printf(arena, "Plan of %s", name ? name : "a run"));
+    mx_html_begin(&out, mx_arena_printf(arena, "Plan of %s", name ? name : "a run"), report_style);
     mx_text_add(&out, "<h3>Memory of a rank</h3>\n");
     report_put_planned(&report, parsed);
     put_findings(&report, parsed);
     mx_text_add(&out, "<details><summary>The plan as text</summary><pre>%s</pre></details>\n",
-                report_html(arena, text.data));
-    mx_text_add(&out, "</body></html>\n");
+                mx_html(arena, text.data));
+    mx_html_end(&out);
     return out.data;
 }

@@ -71,7 +71,7 @@ void report_put_samples(Report *report, const MxRunFacts *f) {
             mx_text_add(report->out,
                         "<tr><td class=\"number\">%d</td><td class=\"number\">%lld</td><td>%s"
                         "</td></tr>\n",
-                        i, (long long)p->reply[r].step, report_html(&scratch, p->reply[r].text));
+                        i, (long long)p->reply[r].step, mx_html(&scratch, p->reply[r].text));
         }
     if (n) mx_text_add(report->out, "</tbody></table>\n");
     mx_arena_release(&scratch);

@@ -72,7 +72,7 @@ static void put_mesh(Report *report, const Axes *axes) {
                 "<p>Mesh: ranks by %s, from left to right, and the other axes, downwards%s</p>\n"
                 "<div class=\"wide\"><svg class=\"mesh\" width=\"%d\" height=\"%d\" viewBox=\"0 0 "
                 "%d %d\" role=\"img\" aria-label=\"mesh\">",
-                report_html(arena, axes->name[axes->n - 1]),
+                mx_html(arena, axes->name[axes->n - 1]),
                 n_columns > columns || n_rows > rows ? " (the first ones)" : "", width, height,
                 width, height);
     for (int c = 0; c < columns; c++)
@@ -81,7 +81,7 @@ static void put_mesh(Report *report, const Axes *axes) {
     for (int r = 0; r < rows; r++) {
         int y = (r + 1) * CELL_HEIGHT;
         mx_text_add(out, "<text class=\"y\" x=\"%d\" y=\"%d\">%s</text>", left - 6, y + 15,
-                    report_html(arena, row_label(arena, axes, r)));
+                    mx_html(arena, row_label(arena, axes, r)));
         for (int c = 0; c < columns; c++) {
             int x = left + c * CELL_WIDTH;
             mx_text_add(out,
@@ -192,7 +192,7 @@ static void put_cut(Report *report, const Axes *axes, const Cut *cut) {
     MxArena *arena = report->arena;
     MxText *out = report->out;
     int n = 0;
-    mx_text_add(out, "<tr><td>%s", report_html(arena, cut->path));
+    mx_text_add(out, "<tr><td>%s", mx_html(arena, cut->path));
     if (cut->n_alike) mx_text_add(out, " <span class=\"note\">and %d more</span>", cut->n_alike);
     mx_text_add(out, "</td><td>");
     put_picture(out, cut);
@@ -201,14 +201,14 @@ static void put_cut(Report *report, const Axes *axes, const Cut *cut) {
         const Dim *dim = &cut->dim[d];
         if (dim->parts < 2) continue;
         mx_text_add(out, "%sdim %d%s%s: %lld parts over %s", n++ ? "; " : "", d,
-                    *dim->logical ? " " : "", report_html(arena, dim->logical),
-                    (long long)dim->parts, report_html(arena, dim->axes));
+                    *dim->logical ? " " : "", mx_html(arena, dim->logical), (long long)dim->parts,
+                    mx_html(arena, dim->axes));
     }
     if (!n) mx_text_add(out, "not cut");
     mx_text_add(out,
                 "</td><td class=\"shape\">%s</td><td class=\"shape\">%s</td><td "
                 "class=\"number\">%lld</td></tr>\n",
-                report_html(arena, cut->shape), report_html(arena, cut->shard),
+                mx_html(arena, cut->shape), mx_html(arena, cut->shard),
                 (long long)(axes->n_ranks / cut->n_parts));
 }
 

@@ -24,7 +24,7 @@ static const MxManual manual = {
 
 typedef struct CommandLine {
     const char *a, *b;
-    const char *rtol, *atol, *ulp, *top, *json;
+    const char *rtol, *atol, *ulp, *top, *json, *html;
     bool structure_only, params_only;
     MxCompare how;
     bool logits;
@@ -43,6 +43,7 @@ static bool check_kind(const CommandLine *line, MxError *err) {
         {"--atol", line->atol != NULL, false},
         {"--ulp", line->ulp != NULL, false},
         {"--top", line->top != NULL, false},
+        {"--html", line->html != NULL, false},
         {"--structure-only", line->structure_only, false},
         {"--params-only", line->params_only, false},
         {"--max-kl", line->max_kl != NULL, true},
@@ -96,6 +97,7 @@ static int list_options(CommandLine *line, MxOption *out) {
          .value = &line->json,
          .takes = "FILE",
          .doc = "write the report as JSON (- = stdout, instead of the text)"},
+        {.name = "--html", .value = &line->html, .takes = "FILE", .doc = "write it as a page"},
     };
     memcpy(out, rows, sizeof rows);
     return MX_COUNT(rows);
@@ -124,6 +126,7 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
     line->how.structure_only = line->structure_only;
     line->how.params_only = line->params_only;
     line->how.json_path = line->json;
+    line->how.html_path = line->html;
     return check_kind(line, err) && !err->count;
 }
 
@@ -219,7 +222,7 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     CommandLine line = {0};
     if (!read_command_line(argc, argv, arena, &line, err)) return err->exit;
     const char *what = mx_arena_printf(arena, "%s, %s", line.a, line.b);
-    MxConfine how = line.json ? MX_CONFINE_TO_FILES : MX_CONFINE_TO_READING;
+    MxConfine how = line.json || line.html ? MX_CONFINE_TO_FILES : MX_CONFINE_TO_READING;
     if (line.logits) return mx_store_guarded(what, how, compare_logits, &line, err);
     Work work = {.line = &line};
     if (!mx_ckpt_find(arena, line.a, NULL, &work.a, err) ||

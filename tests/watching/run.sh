@@ -233,6 +233,18 @@ plan_page() {
     [ $? -eq 2 ] && [ ! -e "$work/no.html" ] && pass || complain "--search --html" "$work/said"
 }
 
+# Of two runs whose loss differs: a row of every array that does.
+compared() {
+    train 0 run_name=other steps=8 eval_interval=3 learning_rate=0.5 || return
+    mxcompare=$(dirname "$mxtrain")/mxcompare
+    "$mxcompare" "$work/one" "$work/other" --top 0 --html "$work/c.html" >"$work/said" 2>&1
+    [ $? -eq 1 ] && [ "$(grep -c '^value: ' "$work/said")" -gt 5 ] &&
+        [ "$(grep -c '<td><svg' "$work/c.html")" -eq "$(grep -c '^value: ' "$work/said")" ] && pass || complain "mxcompare --html" "$work/said"
+    "$python" "$here/page.py" --still "$work/c.html" >"$work/said" 2>&1 && pass || complain "the page of a comparison" "$work/said"
+    "$mxcompare" --logits "$work/one" "$work/other" --html "$work/no.html" >"$work/said" 2>&1
+    [ $? -eq 2 ] && [ ! -e "$work/no.html" ] && pass || complain "--logits --html" "$work/said"
+}
+
 one_run
 resumed
 anew
@@ -243,6 +255,7 @@ profile
 csv
 runs
 plan_page
+compared
 report
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

@@ -1,22 +1,5 @@
-/* html.c — escapes arbitrary texts for a page. */
+/* script.c — texts of any kind as data of a page's script. */
 #include "internal.h"
-
-/* What is no text for a page (control characters, bytes that are not UTF-8) is shown in C's
- * spelling, as in the log. */
-const char *report_html(MxArena *arena, const char *text) {
-    static const char special[] = "&<>\"'";
-    MxText shown, out;
-    mx_text_init(&shown, arena);
-    mx_text_init(&out, arena);
-    mx_text_add_shown(&shown, text, strlen(text));
-    for (const char *p = shown.data; *p;) {
-        size_t n = strcspn(p, special);
-        mx_text_addn(&out, p, n);
-        p += n;
-        if (*p) mx_text_add(&out, "&#%d;", *p++);
-    }
-    return out.data;
-}
 
 /* A script ends at "</script", wherever that stands; so no "<" is left. */
 const char *report_json_string(MxArena *arena, const char *text) {
