@@ -47,6 +47,7 @@ fault kills 'a run killed at any moment'
 fault failpoints 'a run killed at named places of a save'
 fault power 'power lost during saves'
 fault damage 'bits of checkpoints flipped, files cut short'
+fault soak 'a run killed about every minute, SOAK_SECONDS long'
 c=tests/fuzz/corpus
 reader safetensors tensors $c/tensors/safetensors*
 reader "torch.save: zip and pickle" tensors $c/tensors/torch* $c/tensors/zip*

@@ -179,6 +179,7 @@ typedef struct MxOption {
     const char *takes;  /* the value, as manuals show it: "N", "FILE" and other names of files
                            (MX_MANUAL_FILES), or its choices, "linen|nnx" */
     const char *doc;    /* description; NULL = hidden from help and manual */
+    bool is_main;       /* --help shows it, up to its first "; ", ". " or " ("; else --help-all */
 } MxOption;
 
 /* A title or an argument, with its text. */
@@ -215,8 +216,9 @@ typedef struct MxOptions {
 } MxOptions;
 
 /* mx_options_read — sets the variables of the table. Returns false without an error after options
- * that every program answers, when nothing is left to do: --help, --version (with --verbose the
- * libraries), --man (a manual page), --completion SHELL (a script for bash, zsh or fish), and
+ * that every program answers, when nothing is left to do: --help (a screen), --help-all, --version
+ * (with --verbose the libraries), --man (a manual page), --completion SHELL (a script for bash, zsh
+ * or fish), and
  * --complete BEFORE WORD, which such scripts call: the completions of WORD after the word BEFORE,
  * one per line, ":files" for names of files. Every program also has --quiet, --verbose and --color,
  * which configure the log. rest: [argc + 1] arguments that are not options, in order, including all

@@ -49,26 +49,55 @@ static void help_row(const char *name, const char *text, MxText *out) {
     wrap(text, INDENT, INDENT, out);
 }
 
-static void help_rows(const MxManualRow *rows, MxText *out) {
-    for (; rows && rows->name; rows++) help_row(rows->name, rows->text, out);
+/* A description up to its first part that can be left out. */
+static const char *brief(MxArena *arena, const char *text) {
+    static const char *const ends[] = {"; ", ". ", " ("};
+    size_t n = strlen(text);
+    for (int i = 0; i < MX_COUNT(ends); i++) {
+        const char *at = strstr(text, ends[i]);
+        if (at && (size_t)(at - text) < n) n = (size_t)(at - text);
+    }
+    return mx_arena_strndup(arena, text, n);
 }
 
-void manual_help(const MxOptions *options, MxText *out) {
+static void help_rows(const MxManualRow *rows, bool has_all, MxText *out) {
+    for (; rows && rows->name; rows++)
+        help_row(rows->name, has_all ? rows->text : brief(out->arena, rows->text), out);
+}
+
+static bool has_main(const MxOptions *options) {
+    for (int i = 0; i < options->n; i++)
+        if (options->rows[i].is_main) return true;
+    return false;
+}
+
+void manual_help(const MxOptions *options, bool has_all, MxText *out) {
     const MxManual *m = options->manual;
-    mx_text_add(out, "usage: %s %s\n\n", m->program, m->synopsis);
-    wrap(m->intro, 0, 0, out);
+    has_all = has_all || !has_main(options);
+    mx_text_add(out, "usage: ");
+    wrap(mx_arena_printf(out->arena, "%s %s", m->program, m->synopsis), 7, 7, out);
     mx_text_add(out, "\n");
-    help_rows(m->arguments, out);
+    wrap(has_all ? m->intro : mx_arena_strndup(out->arena, m->intro, strcspn(m->intro, "\n")), 0, 0,
+         out);
+    mx_text_add(out, "\n");
+    help_rows(m->arguments, has_all, out);
     for (int i = 0; i < options->n; i++) {
         const MxOption *option = &options->rows[i];
-        if (option->doc) help_row(shown(out->arena, option), option->doc, out);
+        if (!option->doc || (!has_all && !option->is_main)) continue;
+        help_row(shown(out->arena, option), has_all ? option->doc : brief(out->arena, option->doc),
+                 out);
     }
-    for (const MxManualRow *row = m->notes; row && row->name; row++) {
+    for (const MxManualRow *row = m->notes; has_all && row && row->name; row++) {
         mx_text_add(out, "\n%s: ", row->name);
         wrap(row->text, (int)strlen(row->name) + 2, 0, out);
     }
     if (m->examples) mx_text_add(out, "\nExamples:\n");
-    help_rows(m->examples, out);
+    help_rows(m->examples, true, out);
+    if (!has_all)
+        mx_text_add(out,
+                    "\n%s --help-all shows every option and the exit codes; %s --man is a "
+                    "manual page.\n",
+                    m->program, m->program);
 }
 
 /* ---- manual page */

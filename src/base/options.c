@@ -15,7 +15,7 @@ static const char *after_name(const char *arg, const char *name) {
 
 /* What every program answers, and how it prints. */
 typedef struct Asked {
-    bool help, version, manual, is_quiet, is_verbose;
+    bool help, help_all, version, manual, is_quiet, is_verbose;
     const char *shell, *color;
 } Asked;
 
@@ -33,7 +33,8 @@ static MxOptions with_answers(MxArena *arena, MxOptions options, Asked *asked) {
          .value = &asked->color,
          .takes = "auto|always|never",
          .doc = "auto: on a terminal, unless NO_COLOR is set"},
-        {.name = "--help", .flag = &asked->help, .doc = "this list"},
+        {.name = "--help", .flag = &asked->help, .doc = "a screen of the main options"},
+        {.name = "--help-all", .flag = &asked->help_all, .doc = "all of them"},
         {.name = "-h", .flag = &asked->help},
         {.name = "--version", .flag = &asked->version, .doc = "the version"},
         {.name = "--man", .flag = &asked->manual, .doc = "this as a manual page"},
@@ -146,8 +147,8 @@ bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest
         manual_complete(&options, argv[2], argv[3], &out);
     else
         ok = read_line(options, argc, argv, rest, err) && set_log(options, &asked, err);
-    if (ok && asked.help)
-        manual_help(&options, &out);
+    if (ok && (asked.help || asked.help_all))
+        manual_help(&options, asked.help_all, &out);
     else if (ok && asked.version)
         add_version(&options, asked.is_verbose, &out);
     else if (ok && asked.manual)

@@ -175,11 +175,13 @@ enum { MOST_OPTIONS = 32 };
 static int array_options(CommandLine *line, MxOption *out) {
     const MxOption rows[] = {
         {.name = "--layout",
+         .is_main = true,
          .value = &line->layout,
          .takes = "linen|nnx",
          .doc = "names of the result (default: as in SRC). Linen checkpoints contain no reference "
                 "model"},
         {.name = "--scan-layers",
+         .is_main = true,
          .value = &line->scan,
          .takes = "true|false",
          .doc = "layers stacked in one array, or separate (default: as in SRC)"},
@@ -198,14 +200,19 @@ static int array_options(CommandLine *line, MxOption *out) {
         {.name = "--images",
          .flag = &line->sees,
          .doc = "also convert the image encoder of a Hugging Face model, not only its text model"},
-        {.name = "--params-only", .flag = &line->params_only, .doc = "only the parameters"},
+        {.name = "--params-only",
+         .is_main = true,
+         .flag = &line->params_only,
+         .doc = "only the parameters"},
         {.name = "--quantize",
+         .is_main = true,
          .value = &line->quantize,
          .takes = "TYPE",
          .doc = "store kernels of layers as codes of 4 or 8 bits with a scale for each block of "
                 "64, as lora.lora_weight_qtype does: nf4, int8, int4, float8_e4m3fn, float8_e5m2; "
                 "with blocks of 32: mxfp8, mxfp4; of 16: nvfp4"},
         {.name = "--merge-lora",
+         .is_main = true,
          .flag = &line->merges,
          .doc = "merge adapters into the weights: only the parameters W + A B alpha / rank, in "
                 "float32"},
@@ -219,9 +226,11 @@ static int array_options(CommandLine *line, MxOption *out) {
 static int file_options(CommandLine *line, MxOption *out) {
     const MxOption rows[] = {
         {.name = "--to-peft",
+         .is_main = true,
          .flag = &line->to_peft,
          .doc = "write SRC's adapters as a folder for Hugging Face's peft"},
         {.name = "--to-hf",
+         .is_main = true,
          .flag = &line->to_hf,
          .doc = "write a Hugging Face folder: config.json, model.safetensors; of a run with "
                 "adapters together with --merge-lora"},
@@ -245,6 +254,7 @@ static int file_options(CommandLine *line, MxOption *out) {
          .takes = "X",
          .doc = "lora.lora_alpha, if no config contains it"},
         {.name = "--dtype",
+         .is_main = true,
          .value = &line->dtype,
          .takes = "float32|bfloat16",
          .doc = "dtype of the parameters; the optimizer's state keeps its own"},
@@ -260,6 +270,7 @@ static int file_options(CommandLine *line, MxOption *out) {
 static int write_options(CommandLine *line, MxOption *out) {
     const MxOption rows[] = {
         {.name = "--dry-run",
+         .is_main = true,
          .flag = &line->dry_run,
          .doc = "print how each array would be converted, and exit"},
         {.name = "--verify",
@@ -270,6 +281,7 @@ static int write_options(CommandLine *line, MxOption *out) {
          .clears = true,
          .doc = "do not read DST back"},
         {.name = "--force",
+         .is_main = true,
          .flag = &line->force,
          .doc = "replace DST if it exists; of a folder, the files in its manifest"},
         {.name = "--benchmark",

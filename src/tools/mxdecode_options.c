@@ -131,11 +131,13 @@ static int list_sides(CommandLine *line, Side *out) {
               "use another template than DIR's: a file, or one of chatml, llama3, gemma, mistral"}},
         {REPLIES,
          {.name = "--chat",
+          .is_main = true,
           .flag = &k->talks,
           .doc = "treat lines of stdin as a user's messages in one conversation, using the chat "
                  "template"}},
         {REPLIES,
          {.name = "--image",
+          .is_main = true,
           .value = k->images,
           .count = &k->n_images,
           .takes = "FILE",
@@ -143,6 +145,7 @@ static int list_sides(CommandLine *line, Side *out) {
                  "with --chat; may be repeated"}},
         {REPLIES,
          {.name = "--prompts",
+          .is_main = true,
           .value = &k->prompts,
           .takes = "FILE",
           .doc = "prompts, one per line: a JSON text, a list of ids, {\"prompt\": ...}, or a "
@@ -154,6 +157,7 @@ static int list_sides(CommandLine *line, Side *out) {
           .doc = "write the logits after each token of the prompts (HDF5) instead of replies"}},
         {REPLIES ",--evaluate",
          {.name = "--json",
+          .is_main = true,
           .flag = &k->json,
           .doc = "write a line of JSON for each prompt: {\"ids\": ..., \"text\": ..., "
                  "\"logprobs\": ...}"}},
@@ -178,6 +182,7 @@ static int list_replies(CommandLine *line, Numbers *n, Side *out) {
           .doc = "dtype of weights and activations (default: as trained)"}},
         {ANSWERS ",--evaluate",
          {.name = "--weights",
+          .is_main = true,
           .value = &line->speak.weights.kept,
           .takes = "TYPE|floats",
           .doc = "store kernels of layers as codes of 4 or 8 bits with scales (nf4, int8, int4, "
@@ -185,12 +190,14 @@ static int list_replies(CommandLine *line, Numbers *n, Side *out) {
                  "DIR)"}},
         {ANSWERS ",--evaluate",
          {.name = "--max-tokens",
+          .is_main = true,
           .value = &n->max_tokens,
           .takes = "N",
           .doc = "maximum length of a reply (default 128); it ends earlier at a token that ends "
                  "texts"}},
         {ANSWERS,
          {.name = "--temperature",
+          .is_main = true,
           .value = &n->temperature,
           .takes = "X",
           .doc =
@@ -217,6 +224,7 @@ static int list_replies(CommandLine *line, Numbers *n, Side *out) {
           .doc = "above 1: make tokens that have already occurred less likely"}},
         {ANSWERS,
          {.name = "--seed",
+          .is_main = true,
           .value = &n->seed,
           .takes = "N",
           .doc = "seed of the samples (default 0)"}},
@@ -289,6 +297,7 @@ bool decode_read_command_line(int argc, char **argv, MxArena *arena, const Mode 
         options[i] = (MxOption){.name = modes[i].option,
                                 .takes = modes[i].takes,
                                 .doc = modes[i].doc,
+                                .is_main = true,
                                 .flag = modes[i].takes ? NULL : &chosen[i].flag,
                                 .value = modes[i].takes ? &chosen[i].value : NULL};
     for (int i = 0; i < n_sides; i++) options[n_modes + i] = sides[i].option;

@@ -10,8 +10,9 @@ static const MxManual manual = {
     .does = "train language models",
     .synopsis = "[OPTION]... [FILE.yml]... [KEY=VALUE]...",
     .intro =
-        "Trains a language model on the CPU as MaxText does, with MaxText's YAML configs. Without "
-        "a file it reads configs/base.yml, which trains a small model on text in about a minute.",
+        "Trains a language model as MaxText does, with MaxText's YAML configs, on CPUs or GPUs. "
+        "Without a file it reads configs/base.yml, which trains a small model on text in about a "
+        "minute.",
     .arguments =
         (const MxManualRow[]){
             {"FILE.yml", "a config file; later files override earlier ones, and all of them "
@@ -55,6 +56,7 @@ static int run_options(CommandLine *line, const char **files, MxOption *out) {
          .takes = "FILE",
          .doc = "a config file; later files override earlier ones, and FILE.yml overrides all"},
         {.name = "--help-config",
+         .is_main = true,
          .flag = &line->wants_config_help,
          .value = &line->topic,
          .takes = "GROUP|KEY",
@@ -64,19 +66,23 @@ static int run_options(CommandLine *line, const char **files, MxOption *out) {
          .takes = "FILE",
          .doc = "write the effective config (- = stdout) and exit"},
         {.name = "--init",
+         .is_main = true,
          .value = &line->init_kind,
          .takes = START_KINDS,
          .doc = "write a config to start from, with an explanation of each key, for model=DIR and "
                 "data=FILE or the bundled data, to stdout or -o FILE, and exit"},
         {.name = "--check",
+         .is_main = true,
          .flag = &line->checks,
          .doc = "check config and files as a run does, show a batch of the data, and exit"},
         {.name = "--show-data",
+         .is_main = true,
          .value = &line->shown_rows,
          .takes = "N",
          .doc = "the same, with N training rows: text, ids, which tokens count, segments; in "
                 "colour on a terminal (--color)"},
         {.name = "--eval",
+         .is_main = true,
          .flag = &line->only_evaluates,
          .doc = "evaluate the run's newest checkpoint, or load_parameters_path, also with "
                 "eval_tasks if they are set, and exit"},
@@ -85,6 +91,7 @@ static int run_options(CommandLine *line, const char **files, MxOption *out) {
          .doc = "without training, save and restore a state of the config's size where a run with "
                 "its steps would save, compare, print seconds and GB/s of each, and exit"},
         {.name = "--train-tokenizer",
+         .is_main = true,
          .value = &line->tokenizer_dir,
          .takes = "DIR",
          .doc = "train a tokenizer (byte-level BPE) of vocab_size tokens on the texts of the "
@@ -98,20 +105,24 @@ static int run_options(CommandLine *line, const char **files, MxOption *out) {
 static int watch_options(CommandLine *line, MxOption *out) {
     const MxOption rows[] = {
         {.name = "--profile",
+         .is_main = true,
          .flag = &line->profiles,
          .doc = "train, and then print the seconds of each op and its rate beside the machine's: "
                 "profile_ops=true"},
         {.name = "--runs",
+         .is_main = true,
          .flag = &line->lists_runs,
          .value = &line->runs_dir,
          .takes = "DIR",
          .doc = "list the runs in a folder (maxtext_output): state, step, loss, size; with --json "
                 "FILE as JSON"},
         {.name = "--report",
+         .is_main = true,
          .flag = &line->reports,
          .doc = "write an HTML page about the runs whose folders follow: curves, configs, plan, "
                 "checkpoints; needs -o"},
         {.name = "-o",
+         .is_main = true,
          .value = &line->page_path,
          .takes = "FILE",
          .doc = "output file of --report or --init"},
@@ -124,6 +135,7 @@ static int watch_options(CommandLine *line, MxOption *out) {
 static int plan_options(CommandLine *line, MxOption *out) {
     const MxOption rows[] = {
         {.name = "--plan",
+         .is_main = true,
          .flag = &line->wants_plan,
          .doc = "describe the run without starting it (mesh, memory, FLOPs, shards, warnings); "
                 "num_devices=N plans for other machines"},

@@ -20,8 +20,10 @@ lints() { ! mandoc -T lint -W warning "$1" 2>&1 | sed 's/^/  /' | grep .; }
 
 for tool in "${tools[@]##*/}"; do
     "$tool" --man >"$work/$tool.1"
-    holds "$tool(1) has every row of --help" \
-        test "$("$tool" --help | grep -c '^  [^ ]')" -eq "$(grep -c '^\.TP' "$work/$tool.1")"
+    "$tool" --help >"$work/$tool.help"
+    holds "$tool --help is a screen" test "$(wc -l <"$work/$tool.help")" -le 40 -a "$(wc -L <"$work/$tool.help")" -le 96
+    holds "$tool(1) has every row of --help-all" \
+        test "$("$tool" --help-all | grep -c '^  [^ ]')" -eq "$(grep -c '^\.TP' "$work/$tool.1")"
     "$tool" --version --verbose >"$work/$tool.libraries"
     holds "$tool tells its libraries, of releases" grep -Eq '^libjansson +2\.[0-9]+(\.[0-9]+)? +build [0-9a-f]{40}$' "$work/$tool.libraries"
     holds "$tool: every library has a version" test "$(sed '1d;/^seccomp /d' "$work/$tool.libraries" | grep -Evc '^[^ ]+ +[0-9]')" -eq 0

@@ -3,7 +3,7 @@
 # damage do to the checkpoints of a run, seen from outside.  After each, the same command must end with
 # the state of an undisturbed run, bit by bit, or say what is damaged (exit 65).  The short form is for
 # make check; the long one takes about an hour and a half.  TEST chooses: kills, failpoints, power, calls,
-# storage, full_disk, memory, unreadable, damage, ranks.  FOLDER is where everything was built; its path is
+# storage, full_disk, memory, unreadable, damage, soak (of SOAK_SECONDS), ranks.  FOLDER is where everything was built; its path is
 # absolute.  Run from the top folder.
 set -u
 built=$1 form=${2:-short}
@@ -129,7 +129,8 @@ kills() {
 
 failpoints() {
     times=$1 n=0
-    undisturbed steps=48 eval_interval=-1 checkpoint_period=2 max_num_checkpoints_to_keep=2
+    # As many saves, and removals of older ones, as there are turns.
+    undisturbed steps=$((times > 20 ? 2 * times + 12 : 48)) eval_interval=-1 checkpoint_period=2 max_num_checkpoints_to_keep=2
     for name in save.folder_made save.in_array save.before_close save.before_sync \
         save.before_manifest save.after_manifest save.before_rename save.after_rename save.done \
         remove.before remove.renamed remove.after; do
@@ -528,6 +529,47 @@ END
     passed $((n + 1)) "checkpoints that cannot be read: $n refused, the best kept"
 }
 
+# ---- a long time
+
+# soak SECONDS EVERY — a run that is killed about every so many seconds and started again, until the time
+# is over; then SIGTERM ends it.  Every step is in its metrics once; the last starts take no more memory
+# than the first; nothing is left but what belongs to a run.
+soak() {
+    seconds=$1 every=$2 n=0 d=$work/soak code=137 over=$(($(date +%s) + $1))
+    keys="steps=1000000000 num_epoch=1000000000 eval_interval=200 checkpoint_period=40 max_num_checkpoints_to_keep=3
+per_device_batch_size=16 max_target_length=128"
+    mkdir -p "$d" "$work/tmp"
+    : >"$work/memory"
+    while [ $code = 137 ]; do
+        # In a subshell of its own, so that the shell does not tell of every kill.
+        # shellcheck disable=SC2086
+        code=$(
+            TMPDIR=$work/tmp "$binary" --config configs/base.yml $model base_output_directory="$d" run_name=x \
+                $keys >"$d/log" 2>&1 </dev/null &
+            sleep $((every / 2 + 1 + $(random "$every")))
+            awk '$1 == "VmHWM:" { print $2 }' "/proc/$!/status" >>"$work/memory" 2>/dev/null
+            [ "$(date +%s)" -lt "$over" ] && kill -9 $! 2>/dev/null || kill -TERM $! 2>/dev/null
+            wait $! 2>/dev/null
+            echo $?
+        )
+        n=$((n + 1))
+    done
+    [ "$code" = 143 ] || complain "soak: exit $code at the end, wanted 143" "$d"
+    # shellcheck disable=SC2046
+    set -- $(awk '{ kb[NR] = $1 } END { t = int((NR + 2) / 3); for (i = 1; i <= t; i++) {
+        if (kb[i] > a) a = kb[i]; if (kb[NR + 1 - i] > b) b = kb[NR + 1 - i] } print a, b }' "$work/memory")
+    [ "$2" -le $(($1 * 11 / 10)) ] || complain "soak: $1 kB of memory at first, $2 kB at last" "$d"
+    steps=$(grep '"learning/loss"' "$d/x/metrics.jsonl" | grep -o '"step": *[0-9]*' | awk '{ if ($NF != NR - 1 && !bad) bad = NR } END { print bad ? "line " bad : NR }')
+    case $steps in line*) complain "soak: $steps of the metrics is not that step" "$d" ;; esac
+    # shellcheck disable=SC2012
+    left=$(ls -A "$work/tmp"; ls -A "$d/x" | grep -vxE 'LOCK|checkpoints|config.yml|metrics.jsonl|run.log|tensorboard'; ls -A "$d/x/checkpoints" | grep -vxE '[0-9]+')
+    [ -z "$left" ] || complain "soak: left behind: $left" "$d"
+    # shellcheck disable=SC2012
+    [ "$(ls "$d/x/checkpoints" | wc -l)" -eq 3 ] || complain "soak: other checkpoints than the last three" "$d"
+    passed 5 "soak: $seconds s, $n starts, $steps steps, $(($2 / 1024)) MiB"
+    rm -rf "$d"
+}
+
 # ---- several ranks
 
 # with_ranks DIR ENV... — the run of a test on two ranks; what is in ENV is in the environment of the
@@ -681,10 +723,11 @@ test_full_disk() { full_disk "$(choose 320 64)"; }
 test_memory() { memory "$(choose 8 1)" "$(choose 125000 10000)"; }
 test_storage() { storage; }
 test_unreadable() { unreadable; }
+test_soak() { soak "$(choose 12 "${SOAK_SECONDS:-600}")" "$(choose 3 "${SOAK_KILL_SECONDS:-60}")"; }
 test_damage() { damage "$(choose 24 10000)" "$(choose 65536 4096)"; }
 test_ranks() { ranks; }
 
-[ $# -gt 2 ] || set -- "$built" "$form" kills failpoints power calls storage full_disk memory unreadable damage ranks
+[ $# -gt 2 ] || set -- "$built" "$form" kills failpoints power calls storage full_disk memory unreadable damage soak ranks
 shift 2
 for test; do "test_$test" || complain "there is no test \"$test\""; done
 finish_suite
