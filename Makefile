@@ -229,7 +229,7 @@ PACKAGES := gcc g++ libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libd
             libxxhash-dev libjansson-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev \
             libbrotli-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin check
 CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
-DEV_PACKAGES := clang clang-format libclang-rt-14-dev mandoc zsh fish $(SITE_PACKAGES)
+DEV_PACKAGES := clang clang-format libclang-rt-14-dev mandoc zsh fish strace $(SITE_PACKAGES)
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 
 deps:  ## install the libraries and tools that the build needs (apt)
@@ -269,7 +269,7 @@ GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
 GUARDED      := $(if $(SAN),,run golden preference checkpoints ranks)
 # Kernels for GPUs, as fibers of the host; sanitizers know nothing of their stacks.
 FIBERS       := $(if $(SAN),,kernels golden)
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks $(if $(SAN),,cluster) fault cli decode decoding reply tasks meta serving finetune docs images manual watching $(if $(SAN),,hardened) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%) $(FIBERS:%=fibers-%)
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks $(if $(SAN),,cluster) fault cli decode decoding reply tasks meta serving finetune docs images manual watching $(if $(SAN),,hardened confined) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%) $(FIBERS:%=fibers-%)
 LONGEST      := $(filter fibers-kernels mpi-8 mpi-4 ranks cluster fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 # What runs the same on more ranks, machines and backends, and campaigns.
@@ -288,6 +288,7 @@ SUITE.decoding := tests/cli/decoding.sh $B/mxtrain $B/mxdecode
 SUITE.serving := tests/serve/run.sh $B/mxtrain $B/mxdecode
 SUITE.watching := tests/watching/run.sh $B/mxtrain
 SUITE.hardened := tests/cli/hardened.sh $(TOOLS:%=$B/%)
+SUITE.confined := tests/cli/confined.sh $B
 SUITE.fault  := tests/fault/run.sh $(abspath $B)
 SUITE.ranks  := tests/mpi/run.sh $B/mxtrain $B/mxcompare
 SUITE.cluster := tests/cluster/run.sh $B

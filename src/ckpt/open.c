@@ -337,13 +337,28 @@ static MxExit try_file(void *data) {
     return MX_EXIT_OK;
 }
 
+/* The same of a folder of Hugging Face's: its config and the headers of its files. */
+static MxExit try_folder(void *data) {
+    MxArena arena = {.name = "try"};
+    MxError ignored = {0};
+    MxCkptRef ref;
+    CkptFile file;
+    if (mx_ckpt_find(&arena, data, NULL, &ref, &ignored)) ckpt_open(&arena, &ref, &file, &ignored);
+    mx_error_release(&ignored);
+    mx_arena_release(&arena);
+    return MX_EXIT_OK;
+}
+
 bool mx_ckpt_try(const char *ref, MxError *err) {
     MxArena arena = {.name = "try"};
     enum { MAX_CODE = 128 }; /* above are those of signals that asked us to stop */
     const char *path;
     MxExit code = MX_EXIT_OK;
-    if (is_foreign(&arena, ref, &path)) {
-        code = mx_store_guarded(ref, MX_CONFINE_TO_READING, try_file, (void *)(uintptr_t)path, err);
+    bool is_hf = mx_hf_is_dir(ref);
+    if (is_hf) path = ref;
+    if (is_hf || is_foreign(&arena, ref, &path)) {
+        code = mx_store_guarded(ref, MX_CONFINE_TO_READING, is_hf ? try_folder : try_file,
+                                (void *)(uintptr_t)path, err);
         if (code && !err->count)
             mx_fail(err, (int)code > MAX_CODE ? code : MX_EXIT_BAD_INPUT, MX_NOWHERE,
                     "%s: could not be read in a child process", ref);

@@ -107,7 +107,7 @@ static MxExit judge(int status, const char *what, MxError *err) {
                 what);
     else if (number == SIGXCPU)
         mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                "%s: the HDF5 library does not come to an end with it; is it damaged?", what);
+                "%s: what reads it does not come to an end; is it damaged?", what);
     else if (number == SIGSYS)
         mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                 "%s: the process that read it was stopped as it tried what readers of files never "
@@ -115,7 +115,7 @@ static MxExit judge(int status, const char *what, MxError *err) {
                 what);
     else if (is_crash(number))
         mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                "%s: the HDF5 library crashed on it (%s); is it damaged?", what, strsignal(number));
+                "%s: what reads it crashed (%s); is it damaged?", what, strsignal(number));
     else
         mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "%s: the process that read it was killed (%s)", what,
                 strsignal(number));

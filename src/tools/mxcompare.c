@@ -130,11 +130,6 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
     return check_kind(line, err) && !err->count;
 }
 
-typedef struct Work {
-    const CommandLine *line;
-    MxCkptRef a, b;
-} Work;
-
 /* How a checkpoint holds its heads, where it is compared with what was or is a folder of Hugging
  * Face's: a run's config says so, or what the conversion recorded. Two runs are compared as they
  * are. */
@@ -162,13 +157,19 @@ static bool find_heads(MxArena *arena, MxCkptRef *ref, const MxCkptRef *other, M
 
 /* In the child. */
 static MxExit compare(void *data) {
-    const Work *work = data;
+    const CommandLine *line = data;
+    MxArena arena = {.name = "comparison"};
     MxError err = {0};
+    MxCkptRef a, b;
     bool is_equal = false;
-    bool ok = mx_ckpt_compare(&work->a, &work->b, &work->line->how, &is_equal, &err);
+    bool ok = mx_ckpt_find(&arena, line->a, NULL, &a, &err) &&
+              mx_ckpt_find(&arena, line->b, NULL, &b, &err) && find_heads(&arena, &a, &b, &err) &&
+              find_heads(&arena, &b, &a, &err) &&
+              mx_ckpt_compare(&a, &b, &line->how, &is_equal, &err);
     MxExit code = !ok ? err.exit : is_equal ? MX_EXIT_OK : MX_EXIT_DIFFERENT;
     mx_error_tell(&err);
     mx_error_release(&err);
+    mx_arena_release(&arena);
     return code;
 }
 
@@ -223,13 +224,7 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     if (!read_command_line(argc, argv, arena, &line, err)) return err->exit;
     const char *what = mx_arena_printf(arena, "%s, %s", line.a, line.b);
     MxConfine how = line.json || line.html ? MX_CONFINE_TO_FILES : MX_CONFINE_TO_READING;
-    if (line.logits) return mx_store_guarded(what, how, compare_logits, &line, err);
-    Work work = {.line = &line};
-    if (!mx_ckpt_find(arena, line.a, NULL, &work.a, err) ||
-        !mx_ckpt_find(arena, line.b, NULL, &work.b, err) ||
-        !find_heads(arena, &work.a, &work.b, err) || !find_heads(arena, &work.b, &work.a, err))
-        return err->exit;
-    return mx_store_guarded(what, how, compare, &work, err);
+    return mx_store_guarded(what, how, line.logits ? compare_logits : compare, &line, err);
 }
 
 int main(int argc, char **argv) {

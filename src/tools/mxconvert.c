@@ -212,7 +212,8 @@ static bool begin_output(Work *work, MxArena *arena, MxError *err) {
 /* What a command line asks for, with one reading and one writing. */
 static MxExit carry_out(Work *work, MxArena *arena, MxError *err) {
     CommandLine *line = work->line;
-    if (!mx_ckpt_find(arena, line->source, NULL, &work->from, err) ||
+    if ((mx_hf_is_dir(line->source) && !mx_ckpt_try(line->source, err)) ||
+        !mx_ckpt_find(arena, line->source, NULL, &work->from, err) ||
         !mxconvert_adapters(work, arena, err) ||
         (line->to_hf && !mxconvert_model(work, arena, err)) ||
         (line->quantizes && !mxconvert_quantized(work, arena, err)))

@@ -190,10 +190,32 @@ static const Mode modes[] = {
     {.run = speak},
 };
 
+/* In a child process: says nothing, for whoever reads them will meet the same errors. */
+static MxExit try_words(void *line) {
+    MxArena arena = {.name = "try"};
+    MxError ignored = {0};
+    const char *place = NULL;
+    MxTokenizer *tokenizer;
+    MxChat *chat;
+    if (find_tokenizer(&arena, line, &place, &tokenizer, &ignored))
+        open_chat(&arena, line, place, false, &chat, &ignored);
+    mx_error_release(&ignored);
+    mx_arena_release(&arena);
+    return MX_EXIT_OK;
+}
+
+static bool try_files(CommandLine *line, MxError *err) {
+    MxExit code = mx_store_guarded(line->dir ? line->dir : "the tokenizer", MX_CONFINE_TO_READING,
+                                   try_words, line, err);
+    if (code && !err->count)
+        mx_fail(err, code, MX_NOWHERE, "the tokenizer could not be read in a child process");
+    return !code && (!line->dir || mx_ckpt_try(line->dir, err));
+}
+
 static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     CommandLine line = {0};
     if (!decode_read_command_line(argc, argv, arena, modes, MX_COUNT(modes), &line, err) ||
-        !line.mode->run(arena, &line, err))
+        !try_files(&line, err) || !line.mode->run(arena, &line, err))
         return err->exit;
     if (ferror(stdout)) mx_fail_errno(err, "could not write to stdout");
     return err->exit;

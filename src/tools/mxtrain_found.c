@@ -2,7 +2,9 @@
  * added below those of config files and printed. */
 #include "mxtrain.h"
 
+#include <mx/ckpt.h>
 #include <mx/data.h>
+#include <mx/store.h>
 #include <mx/train.h>
 
 /* What the two words name, and what was found out. */
@@ -63,7 +65,9 @@ static bool find_model(CommandLine *line, MxArena *arena, Given *given, MxError 
     MxText text;
     mx_text_init(&text, arena);
     if (!given->model) return true;
-    if (!mx_train_found_model(&text, given->model, given->data, given->said, err)) return false;
+    if (!mx_ckpt_try(given->model, err) ||
+        !mx_train_found_model(&text, given->model, given->data, given->said, err))
+        return false;
     const char *quoted = mx_json_quote(arena, given->model, strlen(given->model));
     const char *weights = mx_arena_printf(arena, "load_parameters_path=%s", quoted);
     put_overrides(line, arena, &weights, 1);
@@ -71,12 +75,35 @@ static bool find_model(CommandLine *line, MxArena *arena, Given *given, MxError 
     return true;
 }
 
+/* In a child process: says nothing, for whoever reads it will meet the same errors. */
+static MxExit try_found(void *data) {
+    const Given *given = data;
+    const char *words[MX_FOUND_KEYS];
+    MxArena arena = {.name = "try"};
+    MxError ignored = {0};
+    MxText text;
+    mx_text_init(&text, &arena);
+    mx_train_found_data(&text, given->data, given->said, words, &ignored);
+    mx_error_release(&ignored);
+    mx_arena_release(&arena);
+    return MX_EXIT_OK;
+}
+
+static bool try_found_data(Given *given, MxError *err) {
+    MxExit code = mx_store_guarded(given->data, MX_CONFINE_TO_READING, try_found, given, err);
+    if (code && !err->count)
+        mx_fail(err, code, MX_NOWHERE, "%s: could not be read in a child process", given->data);
+    return !code;
+}
+
 static bool find_data(CommandLine *line, MxArena *arena, Given *given, MxError *err) {
     const char *words[MX_FOUND_KEYS];
     MxText text;
     mx_text_init(&text, arena);
     if (!given->data) return true;
-    if (!mx_train_found_data(&text, given->data, given->said, words, err)) return false;
+    if (!try_found_data(given, err) ||
+        !mx_train_found_data(&text, given->data, given->said, words, err))
+        return false;
     put_overrides(line, arena, words, MX_FOUND_KEYS);
     add_found(given, mx_arena_printf(arena, "data=%s", given->data), &text);
     return true;

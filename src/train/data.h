@@ -19,6 +19,9 @@ typedef enum TrainWants { TRAIN_WANTS_STEPS = 1, TRAIN_WANTS_EVAL = 2 } TrainWan
 TrainWants train_wants(const MxConfig *config);
 /* train_data_config — the data of training or evaluation; evaluation is in order and one epoch. */
 MxDataConfig train_data_config(const MxConfig *config, const MxTokenizer *tokenizer, bool is_eval);
+/* train_try_tokenizer — opens it, and its chat template, in a child process (mx_store_guarded).
+ * Errors: the child's end. */
+bool train_try_tokenizer(const MxConfig *config, MxError *err);
 /* train_open_tokenizer — the tokenizer of the run's text; NULL if its data is no text. path, which
  * may be NULL, receives where it lies. */
 bool train_open_tokenizer(MxArena *arena, const MxConfig *config, MxTokenizer **out,

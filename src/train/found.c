@@ -141,8 +141,11 @@ static int64_t prompt_for(int64_t length, Part part) {
 static bool read_data(const MxConfig *c, int64_t most, MxFoundData *out, MxError *err) {
     MxTokenizer *tokenizer;
     const char *dir = NULL;
-    if (!train_open_tokenizer(&out->arena, c, &tokenizer, &dir, err)) return false;
-    MxDataConfig config = train_data_config(c, tokenizer, false);
+    MxDataConfig config = train_data_config(c, NULL, false);
+    if (!train_try_tokenizer(c, err) || !mx_data_try(&config, err) ||
+        !train_open_tokenizer(&out->arena, c, &tokenizer, &dir, err))
+        return false;
+    config = train_data_config(c, tokenizer, false);
     config.tokenizer_dir = dir;
     config.length = most;
     config.rows = 1;

@@ -37,8 +37,29 @@ if command -v mandoc >/dev/null; then
 else
     echo "manual: mandoc is not here, NOT TESTED that pages are in order"
 fi
-if command -v zsh >/dev/null; then holds "zsh reads its completion" zsh -n "$work/mxtrain.zsh"; fi
-if command -v fish >/dev/null; then holds "fish reads its completion" fish -n "$work/mxtrain.fish"; fi
+# What zsh makes of a line when Tab is pressed behind it, on a terminal.
+in_zsh() {
+    cat >"$work/tab.zsh" <<'END'
+zmodload zsh/zpty
+zpty z zsh -f -i
+zpty -w z "stty -echo; PS1=; autoload -Uz compinit; compinit -u -D; source $1; echo re''ady"
+zpty -r z line '*ready*'
+zpty -w -n z "$2"$'\t'
+zpty -r z line "*$3*" && print -r -- found
+zpty -d z
+END
+    timeout 20 zsh -f "$work/tab.zsh" "$@" 2>/dev/null
+}
+if command -v zsh >/dev/null; then
+    holds "zsh reads its completion" zsh -n "$work/mxtrain.zsh"
+    holds "zsh completes a key" test "$(in_zsh "$work/mxtrain.zsh" 'mxtrain learning_rate_s' 'chedule_steps=')" = found
+    holds "zsh completes a choice" test "$(in_zsh "$work/mxconvert.zsh" 'mxconvert --layout l' 'linen')" = found
+fi
+if command -v fish >/dev/null; then
+    holds "fish reads its completion" fish -n "$work/mxtrain.fish"
+    holds "fish completes a key" test "$(fish -c "source '$work/mxtrain.fish'; complete -C 'mxtrain learning_rate_s'")" = learning_rate_schedule_steps=
+    holds "fish completes a choice" test "$(fish -c "source '$work/mxconvert.fish'; complete -C 'mxconvert --layout l'")" = linen
+fi
 
 # What bash would offer at the end of a line.
 offers() { # offers LINE WANTED...

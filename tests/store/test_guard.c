@@ -181,8 +181,8 @@ static const struct {
     int code;
     const char *words; /* NULL = the child said it */
 } ends[] = {
-    {crash, MX_EXIT_BAD_INPUT, "good.h5: the HDF5 library crashed on it (Segmentation fault"},
-    {abort_in_library, MX_EXIT_BAD_INPUT, "good.h5: the HDF5 library crashed on it (Aborted"},
+    {crash, MX_EXIT_BAD_INPUT, "good.h5: what reads it crashed (Segmentation fault"},
+    {abort_in_library, MX_EXIT_BAD_INPUT, "good.h5: what reads it crashed (Aborted"},
     {meet_bug, 128 + SIGABRT, "ended at a bug of mxtrain; the files may be good"},
     {be_killed, MX_EXIT_IO, "good.h5: the process that read it was killed (User defined signal 1"},
     {print_to_nobody, MX_EXIT_IO, NULL},
