@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Whether nothing in a file was cut off by a crash. */
 static bool ends_in_a_line(const char *path) {
@@ -32,29 +33,72 @@ static bool begins_with(const char *path, const char *head) {
     return begins;
 }
 
-/* The head, and the lines of steps before first_step. */
+/* A file's lines, of steps before one and others. */
+typedef struct Survey {
+    int64_t kept_bytes; /* of the head, and of lines before the first one that is dropped */
+    MxText tail;        /* lines that are kept behind it */
+    int64_t n_dropped;
+} Survey;
+
+/* The next whole line without its end, and its bytes with it; false at the end, or where a crash
+ * cut the last one off (its step comes again). */
+static bool next_line(const MetricsOut *out, FILE *file, char *line, int size, size_t *bytes,
+                      MxError *err) {
+    if (!fgets(line, size, file))
+        return ferror(file) && mx_fail_errno(err, "could not read \"%s\"", out->path);
+    *bytes = strlen(line);
+    if (*bytes && line[*bytes - 1] == '\n') return true;
+    return !feof(file) && mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = out->path},
+                                  "has a line of more than %d bytes, or no text", size);
+}
+
+/* Line by line, so that a run of any length resumes in the same memory. */
+static bool survey(MxArena *arena, const MetricsOut *out, int64_t first_step, FILE *file,
+                   Survey *found, MxError *err) {
+    enum { MOST_LINE = 1 << 20 };
+    char *line = mx_arena_alloc(arena, MOST_LINE);
+    const int64_t head = (int64_t)strlen(head_of(arena, out));
+    int64_t at = 0;
+    size_t bytes = 0;
+    mx_text_init(&found->tail, arena);
+    for (int number = 1; next_line(out, file, line, MOST_LINE, &bytes, err); number++) {
+        MxArena scratch = {.name = "line"};
+        double step = -1;
+        MxWhere where = {out->path, number, 0};
+        if (at >= head) out->form->step_of(&scratch, line, bytes - 1, where, &step, err);
+        mx_arena_release(&scratch);
+        if (err->count) return false;
+        at += (int64_t)bytes;
+        if (step >= (double)first_step)
+            found->n_dropped++;
+        else if (!found->n_dropped)
+            found->kept_bytes = at;
+        else
+            mx_text_addn(&found->tail, line, bytes);
+    }
+    return !err->count;
+}
+
+/* The head, and the lines of steps before first_step. Those that are dropped are the last ones,
+ * unless an evaluation alone added more behind them. */
 static bool keep_lines_before(MxArena *arena, const MetricsOut *out, int64_t first_step,
                               MxError *err) {
     enum { MAX_BYTES = 1 << 30 };
+    Survey found = {0};
     MxBytes old;
     MxText kept;
-    if (!mx_file_exists(out->path)) return true;
-    if (!mx_file_read(arena, out->path, MAX_BYTES, &old, err)) return false;
+    FILE *file = mx_file_exists(out->path) ? fopen(out->path, "r+e") : NULL;
+    if (!file)
+        return !mx_file_exists(out->path) || mx_fail_errno(err, "could not open \"%s\"", out->path);
+    bool ok = survey(arena, out, first_step, file, &found, err);
+    if (ok && !found.tail.len && (ftruncate(fileno(file), found.kept_bytes) || fsync(fileno(file))))
+        ok = mx_fail_errno(err, "could not write \"%s\"", out->path);
+    fclose(file);
+    if (!ok || !found.tail.len) return ok;
     mx_text_init(&kept, arena);
-    const char *line = (const char *)old.data, *end = line + old.size, *head = head_of(arena, out);
-    size_t head_bytes = strlen(head) < old.size ? strlen(head) : 0; /* else no line follows it */
-    mx_text_addn(&kept, head, head_bytes);
-    line += head_bytes;
-    for (int number = head_bytes ? 2 : 1; line < end; number++) {
-        const char *stop = memchr(line, '\n', (size_t)(end - line));
-        if (!stop) break; /* cut off by a crash: its step comes again */
-        double step;
-        MxWhere where = {out->path, number, 0};
-        if (!out->form->step_of(arena, line, (size_t)(stop - line), where, &step, err))
-            return false;
-        if (step < (double)first_step) mx_text_addn(&kept, line, (size_t)(stop + 1 - line));
-        line = stop + 1;
-    }
+    if (!mx_file_read(arena, out->path, MAX_BYTES, &old, err)) return false;
+    mx_text_addn(&kept, (const char *)old.data, (size_t)found.kept_bytes);
+    mx_text_addn(&kept, found.tail.data, found.tail.len);
     return mx_file_write(out->path, kept.data, kept.len, err);
 }
 
