@@ -203,7 +203,31 @@ bool mx_config_help(MxText *out, const char *topic, MxError *err) {
 
 /* ---- completion */
 
+/* Words that are no keys, and whose values are files. */
+static const char *const file_words[] = {"model=", "data="};
+
+/* "recipes/sft.yml": configs of the share folder, which need not be here. */
+static void complete_recipe(const char *begin, MxText *out) {
+    static const char folder[] = "recipes/";
+    const char *share = mx_share_dir(out->arena);
+    char **names;
+    int n = 0;
+    MxError ignored = {0};
+    bool may_be =
+        *begin && (mx_text_has_prefix(folder, begin) || mx_text_has_prefix(begin, folder));
+    if (may_be && share &&
+        mx_dir_list(out->arena, mx_path_join(out->arena, share, "configs/recipes"), &names, &n,
+                    &ignored))
+        for (int i = 0; i < n; i++) {
+            const char *word = mx_arena_printf(out->arena, "%s%s", folder, names[i]);
+            if (mx_text_has_prefix(word, begin)) mx_text_add(out, "%s\n", word);
+        }
+    mx_error_release(&ignored);
+}
+
 static void complete_key(const char *begin, MxText *out) {
+    for (int i = 0; i < MX_COUNT(file_words); i++)
+        if (mx_text_has_prefix(file_words[i], begin)) mx_text_add(out, "%s\n", file_words[i]);
     for (int i = 0; i < config_row_count; i++)
         if (config_rows[i].class == CONFIG_BUILT && mx_text_has_prefix(config_rows[i].name, begin))
             mx_text_add(out, "%s=\n", config_rows[i].name);
@@ -223,9 +247,12 @@ void mx_config_complete(const char *begin, MxText *out) {
     const ConfigRow *row = config_rows, *end = config_rows + config_row_count;
     if (!equals) {
         complete_key(begin, out);
+        complete_recipe(begin, out);
         mx_text_add(out, ":files\n");
         return;
     }
+    for (int i = 0; i < MX_COUNT(file_words); i++)
+        if (mx_text_has_prefix(begin, file_words[i])) mx_text_add(out, ":files\n");
     const char *key = mx_arena_strndup(out->arena, begin, (size_t)(equals - begin));
     while (row < end && strcmp(row->name, key)) row++;
     if (row == end) return;

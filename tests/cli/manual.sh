@@ -85,6 +85,9 @@ offers 'mxtrain ici_tensor_p' ici_tensor_parallelism=
 offers 'mxtrain --config configs/recipes/lor' configs/recipes/lora.yml
 offers 'mxtrain text_train_files=share/mxtrain/corpus/shake' "$(compgen -f share/mxtrain/corpus/shake)"
 offers 'mxtrain no_such_key=x' ''
+offers 'mxtrain recipes/lo' recipes/lora.yml
+offers 'mxtrain model' model= model_name=
+offers 'mxtrain data=share/mxtrain/corpus/shake' "$(compgen -f share/mxtrain/corpus/shake)"
 offers 'mxconvert --layout l' linen
 offers 'mxconvert --dtype ' float32 bfloat16
 offers 'mxcompare --struct' --structure-only
