@@ -244,7 +244,7 @@ static bool make_bpe(MxArena *arena, const Proto *p, const void **out, const cha
 static bool make_unigram(MxArena *arena, const Proto *p, const void **out, const char **why) {
     static const double unknown_penalty = 10;
     TextUnigram *unigram = mx_new(arena, TextUnigram);
-    double *scores = mx_new_n(arena, double, p->n), least = INFINITY, most = -INFINITY;
+    double *scores = mx_new_n(arena, double, p->n), least = INFINITY;
     bool *is_piece = mx_new_n(arena, bool, p->n);
     *out = unigram;
     if (!read_vocab(arena, p, &unigram->vocab, why)) return false;
@@ -252,11 +252,9 @@ static bool make_unigram(MxArena *arena, const Proto *p, const void **out, const
         is_piece[id] = is_wanted(&p->piece[id]);
         scores[id] = p->piece[id].score;
         if (p->piece[id].type == NORMAL) least = fmin(least, scores[id]);
-        if (is_piece[id]) most = fmax(most, scores[id]);
+        if (p->piece[id].type == USER_DEFINED) /* always chosen, the longest first */
+            scores[id] = (double)(float)(0.1 * ((double)p->piece[id].text.n - 1));
     }
-    for (int32_t id = 0; id < p->n; id++) /* what users defined is always chosen */
-        if (p->piece[id].type == USER_DEFINED)
-            scores[id] = (double)p->piece[id].text.n * most - 0.1;
     unigram->scores = scores;
     unigram->unknown_score = (double)((float)least - (float)unknown_penalty);
     unigram->unknown = p->unknown;

@@ -34,8 +34,19 @@ static void improve(const TextUnigram *unigram, Path *path, double score, size_t
     *path = (Path){score, start, id, true};
 }
 
+/* Sums in float32 would become too coarse: those from here on begin at 0 again. */
+static void restart(Path *path, size_t at, size_t furthest) {
+    static const double too_large = 1e5;
+    const double offset = path[at].score;
+    if (fabs(offset) <= too_large) return;
+    for (size_t i = at; i <= furthest; i++)
+        if (path[i].is_set) path[i].score = (double)(float)(path[i].score - offset);
+}
+
 static void find_paths(const TextUnigram *unigram, Path *path, TextSpan word) {
+    size_t furthest = 0; /* of the places that have a path */
     for (size_t at = 0; at < word.n;) {
+        if (unigram->is_float) restart(path, at, furthest);
         size_t character = text_char_bytes((uint8_t)word.data[at]);
         bool has_single = false;
         uint32_t node = 0;
@@ -45,12 +56,14 @@ static void find_paths(const TextUnigram *unigram, Path *path, TextSpan word) {
             int32_t id = unigram->trie->ids[node];
             if (id < 0) continue;
             improve(unigram, &path[i + 1], path[at].score + unigram->scores[id], at, id);
+            furthest = i + 1 > furthest ? i + 1 : furthest;
             has_single |= i + 1 == at + character;
         }
-        if (!has_single)
-            improve(unigram, &path[at + character], path[at].score + unigram->unknown_score, at,
-                    unigram->unknown);
         at += character;
+        if (has_single) continue;
+        improve(unigram, &path[at], path[at - character].score + unigram->unknown_score,
+                at - character, unigram->unknown);
+        furthest = at > furthest ? at : furthest;
     }
 }
 

@@ -68,6 +68,7 @@ static const struct {
     {"gemma", "tokenizer.model", "sentencepiece", "expected_spm.jsonl", NULL},
     {"t5", "tokenizer.json", "huggingface", "expected.jsonl", "decode.jsonl"},
     {"t5", "tokenizer.model", "sentencepiece", "expected_spm.jsonl", NULL},
+    {"pieces", "tokenizer.model", "sentencepiece", "expected_spm.jsonl", NULL},
 };
 
 /* Folders with canon.txt: the padding token's id, then the number of each token. */
