@@ -322,18 +322,11 @@ static bool lay_all(const Search *at) {
 
 /* ---- looking for them */
 
-static bool has_word(const char *words, const char *word) {
-    size_t n = strlen(word);
-    for (const char *at = words; (at = strstr(at, word)); at += n)
-        if ((at == words || at[-1] == ' ') && (!at[n] || at[n] == ' ')) return true;
-    return false;
-}
-
 /* The codes of a wanted tensor that lie so; false = there are none. */
 static bool find_codes(Search *at, const char *name) {
     const Layout *l = at->layout;
     HfPlane *p = &at->s->codes;
-    if (!has_word(l->methods, at->model->few_bits) || !mx_text_has_suffix(name, l->less))
+    if (!mx_text_has_word(l->methods, at->model->few_bits) || !mx_text_has_suffix(name, l->less))
         return false;
     at->stem =
         mx_arena_printf(at->shards->arena, "%.*s", (int)(strlen(name) - strlen(l->less)), name);

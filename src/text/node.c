@@ -45,20 +45,12 @@ bool text_node_wants(TextNode node, const char *what) {
     return text_node_fail(node, "found %s, wanted %s", mx_json_kind(node.json), what);
 }
 
-/* Whether a word is in a list of words with spaces between. */
-static bool is_among(const char *word, const char *words) {
-    size_t n = strlen(word);
-    for (const char *at = words; (at = strstr(at, word)); at += n)
-        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return n > 0;
-    return false;
-}
-
 bool text_node_members(TextNode object, const char *members) {
     void *at = NULL;
     const char *key;
     MxJson *value;
     while (mx_json_next(object.json, &at, &key, &value))
-        if (!is_among(key, members))
+        if (!mx_text_has_word(members, key))
             return text_node_fail(text_node_get(object, key), "unrecognized; known here: %s",
                                   members);
     return true;

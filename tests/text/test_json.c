@@ -29,6 +29,8 @@ static const struct {
      "model.dropout: not available yet"},
     {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [], \"colour\": 1}}",
      "model.colour: unrecognized; known here:"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [], \"\": 1}}",
+     "model.: unrecognized; known here:"},
     {"{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\"]], \"unk_id\": 0}}",
      "model.vocab[0]: wanted [text, score]"},
     {"{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 0]], \"unk_id\": 1}}",
