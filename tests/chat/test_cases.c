@@ -209,6 +209,22 @@ START_TEST(said_is_found) {
 }
 END_TEST
 
+/* A call has no text; when it was the last message, the template also told that nothing was
+ * thought. */
+START_TEST(call_is_found) {
+    MxConversation made = encoded(
+        unmarked_file("qwen_tools.jinja"), "qwen",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", "
+        "\"content\": null, \"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": "
+        "\"add\", \"arguments\": {\"a\": 1}}}]}, {\"role\": \"tool\", \"content\": \"2\"}, "
+        "{\"role\": "
+        "\"assistant\", \"content\": \"2\"}]}");
+    ck_assert_str_eq(said(&made, "qwen"),
+                     "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>"
+                     "<|im_end|>\n|<think>\n\n</think>\n\n2<|im_end|>\n|");
+}
+END_TEST
+
 START_TEST(builtin_is_found_by_name) {
     const char *name = mx_chat_builtin(_i);
     static const char *const folders[] = {"qwen", "llama3", "gemma", "llama2"};
@@ -286,6 +302,7 @@ Suite *chat_cases_suite(void) {
     tcase_add_test(tcase, conversations_are_transformers);
     tcase_add_test(tcase, messages_are_transformers);
     tcase_add_test(tcase, blocks_are_found);
+    tcase_add_test(tcase, call_is_found);
     tcase_add_loop_test(tcase, said_is_found, 0, MX_COUNT(finds));
     tcase_add_loop_test(tcase, builtin_is_found_by_name, 0, 4);
     tcase_add_loop_test(tcase, template_is_found_in_a_folder, 0, MX_COUNT(folders));
