@@ -210,6 +210,7 @@ bool mx_data_find(const MxDataConfig *config, MxError *err);
 typedef struct MxDataGuess {
     const char *kind, *format; /* as in MxDataConfig; format NULL = not needed */
     bool is_sft, is_pair;      /* the purpose of its records; neither = pre-training */
+    bool has_label;            /* with is_sft: true or false in "label", whether it is desirable */
     const char *columns;       /* "prompt, completion"; "" = files without records */
 } MxDataGuess;
 

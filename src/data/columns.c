@@ -47,6 +47,13 @@ static bool has_column(const Fields *record, const char *name) {
     return record->get(record->record, name, &ignored);
 }
 
+static bool has_label(const Fields *record) {
+    Field field;
+    bool is_desirable;
+    return record->get(record->record, "label", &field) && field.json &&
+           mx_json_bool(field.json, &is_desirable);
+}
+
 static bool has_all(const Fields *record, const Columns *columns) {
     for (int i = 0; i < columns->n; i++)
         if (!(columns->joins && i == 1) && !has_column(record, columns->name[i])) return false;
@@ -159,6 +166,7 @@ bool columns_guess(MxArena *arena, const MxDataConfig *config, const Fields *rec
                 mx_text_add(&names, "%s%s", names.len ? ", " : "", columns->name[k]);
         out->is_pair = forms[i].is_pair;
         out->is_sft = forms[i].is_sft;
+        out->has_label = forms[i].is_sft && has_label(record);
         out->columns = names.data;
         return true;
     }

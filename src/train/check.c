@@ -106,14 +106,13 @@ static void show_row(MxText *out, const Shown *shown, const MxTokenizer *tokeniz
     }
 }
 
-/* Colours are no text that a log may hold, so these lines go to stdout as they are. */
+/* What was asked for: --quiet leaves it. Colours would be escaped, so they are written as they are.
+ */
 static bool tell(MxText *out, const Shown *shown, bool is_first_rank, MxError *err) {
-    if (!shown->in_colour) {
-        out->data[--out->len] = '\0'; /* the log ends the line */
-        mx_log("%s", out->data);
-    } else if (is_first_rank) {
+    if (is_first_rank && shown->in_colour)
         fwrite(out->data, 1, out->len, stdout);
-    }
+    else if (is_first_rank)
+        mx_print("%s", out->data);
     mx_text_clear(out);
     return (!fflush(stdout) && !ferror(stdout)) || mx_fail_errno(err, "could not write to stdout");
 }

@@ -57,6 +57,10 @@ asked="data=$work/asked.jsonl use_grpo=true rl.reward=exact"
 # shellcheck disable=SC2086
 is 'prompts have room, and answers the rest of the longest rows of the model' "$(found max_prefill_predict_length $asked) $(found max_target_length $asked) $(found learning_rate $asked) $(found use_sft $asked)" '64 128 1e-06 false'
 echo 'use_grpo: true' >"$work/purpose.yml"
+labels=data=posttrain/labels_train.jsonl
+is 'completions that are good or bad' "$(found use_kto $labels) $(found use_sft $labels)" 'true false'
+is 'unless they are all to be learned' "$(found use_kto $labels use_sft=true)" false
+is 'rows are shown although it is quiet' "$("$bin/mxtrain" --quiet --show-data 1 $labels | sed -n '1s/ (.*//p')" 'batch 0, row 0 of 8'
 is 'in a file too' "$(found use_sft --config configs/base.yml --config "$work/purpose.yml" data=posttrain/rewards_train.jsonl)" false
 is 'adapters faster' "$(found learning_rate $talks lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8)" 0.0002
 is 'rows are as long as prompts want' "$(found max_target_length data=posttrain/sft_train.jsonl)" 64
