@@ -50,8 +50,9 @@ static bool read_first(MxArena *arena, RecordFile *file, const MxDataConfig *con
 
 bool mx_data_guess(MxArena *arena, const char *path, bool asks, MxWhere where, MxDataGuess *out,
                    MxError *err) {
-    static const char *const suffixes[] = {"jsonl", "json",         "txt",      "parquet",
-                                           "arrow", "array_record", "tfrecord", NULL};
+    /* JSON and text behind formats of their own, beside which they often are descriptions. */
+    static const char *const suffixes[] = {"jsonl",    "parquet", "arrow", "array_record",
+                                           "tfrecord", "json",    "txt",   NULL};
     MxArena reading = {.name = "first file"};
     MxDataConfig config = {.path = path, .where = where, .asks = asks};
     DataPart part;

@@ -57,6 +57,8 @@ asked="data=$work/asked.jsonl use_grpo=true rl.reward=exact"
 # shellcheck disable=SC2086
 is 'prompts have room, and answers the rest of the longest rows of the model' "$(found max_prefill_predict_length $asked) $(found max_target_length $asked) $(found learning_rate $asked) $(found use_sft $asked)" '64 128 1e-06 false'
 echo 'use_grpo: true' >"$work/purpose.yml"
+mkdir "$work/saved" && cp tests/data/fixtures/texts.arrow "$work/saved/data-00000-of-00001.arrow" && echo '{}' >"$work/saved/dataset_info.json"
+is 'data beside its description' "$(found hf_path data="$work/saved")" arrow
 labels=data=posttrain/labels_train.jsonl
 is 'completions that are good or bad' "$(found use_kto $labels) $(found use_sft $labels)" 'true false'
 is 'unless they are all to be learned' "$(found use_kto $labels use_sft=true)" false
