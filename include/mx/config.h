@@ -206,6 +206,10 @@ bool mx_config_names_eval(const MxConfig *config);
 static inline bool mx_config_has_capacity(const MxConfig *config) {
     return !config->sparse_matmul && config->capacity_factor > 0;
 }
+/* mx_config_drops — whether training leaves something out by chance. */
+static inline bool mx_config_drops(const MxConfig *config) {
+    return config->enable_dropout && config->dropout_rate > 0;
+}
 /* mx_config_path — the path that MaxText has: of the stacked array where layers are scanned. */
 const char *mx_config_path(const MxConfig *config, const MxLeaf *leaf);
 /* mx_config_find — the leaf that has this path; of a stack the one at the place of `like`. NULL =

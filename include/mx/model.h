@@ -103,8 +103,8 @@ typedef struct MxBalance {
     int n;
 } MxBalance;
 
-/* Inputs of dropout: the step, i32, and each row's position in the batch, i32 [B]. Each place in
- * the model that drops something uses the next stream. */
+/* Inputs of what is left to chance: the step, i32, and each row's position in the batch, i32 [B].
+ * Each place in the model that drops or draws something uses the next stream. */
 typedef struct MxDraws {
     MxValue step, rows;
     int n_streams;
@@ -131,7 +131,7 @@ typedef struct MxModelInputs {
     /* [MX_MROPE_KINDS] the positions that rotate a token if use_mrope is set, see mx_vision_mrope;
      * NULL = `positions` for all kinds. */
     const MxValue *mrope;
-    MxDraws *draws;     /* NULL = no dropout */
+    MxDraws *draws;     /* NULL = no dropout, and experts are chosen by scores */
     MxBalance *balance; /* receives the load-balancing loss of experts; NULL = not requested */
     MxBalance *index;   /* receives the loss of indexers; likewise */
     /* Receives how often each expert was chosen, f32 [X], by parameter of mx_model_routers; NULL =

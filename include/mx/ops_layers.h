@@ -28,6 +28,19 @@ typedef struct MxTopKAttr {
  * sums. Source: DeepSeek-V3 (2024) 2.1.2; MaxText layers/moe.py expert_group_mask. */
 MxValue mx_top_k(MxTrace *t, MxValue x, MxTopKAttr attr);
 
+typedef struct MxDrawIdsAttr {
+    int64_t k;
+    uint64_t seed, stream;
+    int64_t length, first; /* x's dim 1, and the first element of this rank's part of it */
+} MxDrawIdsAttr;
+
+/* mx_draw_ids — k indices of the last dim by chance, i32 [B, T, k]: all are equally likely, each
+ * whatever the others are, so that some may be equal. Of x f32 [B, T, n], n < 2^31, only the shape
+ * is read. Index c of token t of row b is floor(n w / 2^32), where w is word (rows[b] T + t) k + c
+ * of the random sequence that mx_dropout describes; rows i32 [B], step i32 scalar. Source: MaxText
+ * layers/moe.py random_routing @e591f30c. */
+MxValue mx_draw_ids(MxTrace *t, MxValue x, MxValue rows, MxValue step, MxDrawIdsAttr attr);
+
 typedef struct MxPickGradAttr {
     int64_t n; /* size of the last dim of the array that was picked from */
 } MxPickGradAttr;

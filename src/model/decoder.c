@@ -59,11 +59,18 @@ MxValue model_times(const Pass *p, MxValue x, int leaf) {
  * passes through it. */
 MxValue model_drop(const Pass *p, MxValue x) {
     const MxConfig *c = p->model->config;
-    if (!p->draws) return x;
+    if (!p->draws || !mx_config_drops(c)) return x;
     MxDropoutAttr attr = {.rate = c->dropout_rate,
                           .seed = (uint64_t)c->init_weights_seed,
                           .stream = (uint64_t)p->draws->n_streams++};
     return mx_dropout(p->t, x, p->draws->rows, p->draws->step, attr);
+}
+
+MxValue model_draw(const Pass *p, MxValue x_BTN, int64_t k) {
+    MxDrawIdsAttr attr = {.k = k,
+                          .seed = (uint64_t)p->model->config->init_weights_seed,
+                          .stream = (uint64_t)p->draws->n_streams++};
+    return mx_draw_ids(p->t, x_BTN, p->draws->rows, p->draws->step, attr);
 }
 
 static MxValue layer(const Pass *p, const Layer *l, MxValue x_BTD) {

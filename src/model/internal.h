@@ -278,8 +278,7 @@ enum { MODEL_MOST_BESIDE = 3 }; /* query, key, value */
 const Adapter *model_adapter(const Pass *p, int leaf);
 MxValue model_join_a(const Pass *p, int n, const Dense *dense);
 void model_part_low(const Pass *p, MxValue all, int n, const Dense *dense, MxValue *low);
-/* model_fold_adapter — W, or W + A B scale in float32, for what is no product with activations (the
- * scale of a norm) or happens inside an op (the output matrix): the one place where it is made. */
+/* model_fold_adapter — W, or W + A B scale in float32, for what is no product with activations. */
 MxValue model_fold_adapter(const Pass *p, int leaf);
 /* model_project_each — x · kernel (+ bias) of each; at most three. */
 void model_project_each(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *y);
@@ -288,11 +287,12 @@ MxValue model_project(const Pass *p, MxValue x, int kernel, int bias);
  * tails[i]], one behind the other. */
 void model_project_apart(const Pass *p, MxValue x, Dense dense, int n, const MxShape *tails,
                          MxValue *y);
-/* model_project_groups — y[b, t, g, :] = x[b, t, g, :] kernel[numbers[b, t, g]], of a kernel with
- * a matrix for each group (moe.c). */
+/* model_project_groups — y[b, t, g, :] = x[b, t, g, :] kernel[numbers[b, t, g]] (moe.c). */
 MxValue model_project_groups(const Pass *p, MxValue x, MxValue numbers, Dense dense);
-/* model_drop — x [B, .., D] without what is left out here by chance; dims between alike. */
+/* model_drop — x [B, .., D] without what is left out here by chance; dims between alike.
+ * model_draw — mx_draw_ids, of p->draws. */
 MxValue model_drop(const Pass *p, MxValue x);
+MxValue model_draw(const Pass *p, MxValue x, int64_t k);
 /* model_scaled — x times the one element of w, of x's dtype. model_times — of a leaf. */
 MxValue model_scaled(MxTrace *t, MxValue x, MxValue w);
 MxValue model_times(const Pass *p, MxValue x, int leaf);

@@ -41,7 +41,7 @@ static bool check_streams(const MxConfig *c, MxError *err) {
         MxKey key;
         bool is_set;
     } others[] = {{MX_KEY_mtp_num_layers, c->mtp_num_layers > 0},
-                  {MX_KEY_dropout_rate, c->enable_dropout && c->dropout_rate > 0},
+                  {MX_KEY_dropout_rate, mx_config_drops(c)},
                   {MX_KEY_quantization, *c->quantization}};
     if (model_n_streams(c) == 1) return true;
     for (int i = 0; i < MX_COUNT(others); i++)

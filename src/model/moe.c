@@ -146,12 +146,13 @@ static int router(const Spec *spec, const void *own) {
 /* ---- routing */
 
 /* Choices of a row that an expert takes: those of all tokens at most, each of which chooses it
- * once. Source: MaxText layers/moe.py generate_masks. */
+ * once, unless by chance. Source: MaxText layers/moe.py generate_masks. */
 static MxSlotsAttr slots_of(const MxConfig *c, int64_t length) {
+    int64_t most = c->use_random_routing ? length * c->num_experts_per_tok : length;
     double even = ceil((double)(length * c->num_experts_per_tok) / (double)c->num_experts);
     double capacity = floor(fmax(even * c->capacity_factor, c->capacity_factor));
     return (MxSlotsAttr){.n_experts = c->num_experts,
-                         .capacity = (int64_t)fmin(capacity, (double)length)};
+                         .capacity = (int64_t)fmin(capacity, (double)most)};
 }
 
 /* Which experts, and their weights, rounded as activations are. */
@@ -209,10 +210,16 @@ static MxValue scale_of(const Pass *p, int leaf, MxValue ids_BTC) {
     return mx_reshape(t, mx_embed(t, table, model_flatten_last(t, ids_BTC, 2), MX_F32), shape);
 }
 
-/* The chosen scores' weights; `by` are the scores that they were chosen by. */
+static bool draws(const Pass *p) {
+    return p->draws && p->model->config->use_random_routing;
+}
+
+/* The chosen scores' weights; `by` are the scores that they were chosen by. Those of experts that
+ * were drawn are these as they are. Source: MaxText layers/moe.py random_routing @e591f30c. */
 static MxValue weigh(const Pass *p, const Spec *spec, const Leaves *l, MxValue scores_BTX,
                      MxValue by_BTX, MxValue ids_BTC) {
     MxTrace *t = p->t;
+    if (draws(p) && spec->row->weighs != MX_WEIGHS_READ) return mx_pick(t, by_BTX, ids_BTC);
     if (spec->row->weighs == MX_WEIGHS_ALL) {
         MxValue all = mx_pick(t, mx_softmax(t, by_BTX), ids_BTC);
         return mx_glu(t, mx_share(t, all), scale_of(p, l->expert_scale, ids_BTC), MX_LINEAR);
@@ -242,8 +249,9 @@ static Routes route(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_
         scores_BTX = mx_activate(t, scores_BTX, MX_SQRT_SOFTPLUS);
     MxValue by_BTX = scores_BTX;
     if (l->gate.bias >= 0) by_BTX = mx_add(t, by_BTX, bias_of(p, spec, l));
-    MxValue ids_BTC = l->table < 0 ? mx_top_k(t, by_BTX, choice_of(c))
-                                   : mx_row_ids(t, p->params[l->table], p->tokens_BT);
+    MxValue ids_BTC = draws(p)        ? model_draw(p, by_BTX, c->num_experts_per_tok)
+                      : l->table >= 0 ? mx_row_ids(t, p->params[l->table], p->tokens_BT)
+                                      : mx_top_k(t, by_BTX, choice_of(c));
     MxValue weights_BTC = weigh(p, spec, l, scores_BTX, by_BTX, ids_BTC);
     if (l->table < 0) add_balance(p, spec, scores_BTX, by_BTX, ids_BTC);
     if (p->loads && router(spec, l) >= 0)

@@ -1,4 +1,5 @@
-/* dropout.c — dropout of columns. The gradient drops the same ones. */
+/* dropout.c — what is left to chance: dropout of columns, whose gradient drops the same ones, and
+ * indices that are drawn. */
 #include <mx/ops.h>
 
 #include "internal.h"
@@ -11,15 +12,19 @@ MxValue mx_dropout(MxTrace *t, MxValue x, MxValue rows, MxValue step, MxDropoutA
     return mx_trace_node(t, &op_dropout, (MxValue[]){x, rows, step}, INPUTS, &attr);
 }
 
+/* The rows and the step that a random sequence is of. */
+static bool has_sequence(MxInfer *infer) {
+    MxShape x = infer->in[X].shape;
+    if (!ops_is(infer, ROWS, MX_I32, 1) || !ops_is(infer, STEP, MX_I32, 0)) return false;
+    return (x.rank >= 2 && x.dim[0] == infer->in[ROWS].shape.dim[0]) ||
+           mx_infer_fail(infer, "rows must have x's first dim");
+}
+
 static bool dropout_infer(MxInfer *infer) {
     const MxDropoutAttr *attr = infer->attr;
     MxShape x = infer->in[X].shape;
     infer->out[0] = infer->in[X];
-    if (!ops_is_real(infer, X) || !ops_is(infer, ROWS, MX_I32, 1) ||
-        !ops_is(infer, STEP, MX_I32, 0))
-        return false;
-    if (x.rank < 2 || x.dim[0] != infer->in[ROWS].shape.dim[0])
-        return mx_infer_fail(infer, "rows must have x's first dim");
+    if (!ops_is_real(infer, X) || !has_sequence(infer)) return false;
     if (attr->first < 0 || attr->first + x.dim[x.rank - 1] > attr->width)
         return mx_infer_fail(infer, "x is no part of rows of %lld", (long long)attr->width);
     return (attr->rate >= 0 && attr->rate <= 1) ||
@@ -58,4 +63,55 @@ const MxOp op_dropout = {
     .localize = dropout_localize,
     .print = dropout_print,
     .doc = "x without columns that are left out by chance",
+};
+
+/* ---- indices */
+
+enum { CUT_B, CUT_T, CUT_DIMS };
+
+MxValue mx_draw_ids(MxTrace *t, MxValue x, MxValue rows, MxValue step, MxDrawIdsAttr attr) {
+    MxShape shape = mx_trace_type(t, x).shape;
+    attr.length = shape.rank == 3 ? shape.dim[1] : 0;
+    return mx_trace_node(t, &op_draw_ids, (MxValue[]){x, rows, step}, INPUTS, &attr);
+}
+
+static bool draw_ids_infer(MxInfer *infer) {
+    const MxDrawIdsAttr *attr = infer->attr;
+    MxShape x = infer->in[X].shape;
+    if (!ops_is(infer, X, MX_F32, 3) || !has_sequence(infer)) return false;
+    if (attr->first < 0 || attr->first + x.dim[1] > attr->length)
+        return mx_infer_fail(infer, "x is no part of rows of %lld", (long long)attr->length);
+    if (attr->k < 1 || x.dim[2] < 1 || x.dim[2] > INT32_MAX)
+        return mx_infer_fail(infer, "cannot draw %lld of %lld", (long long)attr->k,
+                             (long long)x.dim[2]);
+    infer->out[0] = (MxType){MX_I32, MX_SHAPE(x.dim[0], x.dim[1], attr->k)};
+    return true;
+}
+
+static void draw_ids_cut(MxFactors *f) {
+    ops_cut_lead(f, CUT_DIMS, 1u << X);
+    for (int d = 0; d < CUT_DIMS; d++) f->out_dim[0][d] = f->in_dim[X][d];
+    f->in_dim[ROWS][0] = f->in_dim[X][CUT_B];
+}
+
+static void draw_ids_localize(const MxShare *share, void *attr) {
+    ((MxDrawIdsAttr *)attr)->first = share->start[CUT_T];
+}
+
+static void draw_ids_print(MxText *text, const void *attr) {
+    const MxDrawIdsAttr *a = attr;
+    mx_text_add(text, "%lld stream %llu", (long long)a->k, (unsigned long long)a->stream);
+    if (a->first) mx_text_add(text, " from %lld", (long long)a->first);
+}
+
+const MxOp op_draw_ids = {
+    .name = "draw_ids",
+    .arity = INPUTS,
+    .flags = MX_OP_CONSTANT,
+    .attr_bytes = sizeof(MxDrawIdsAttr),
+    .infer = draw_ids_infer,
+    .partition = draw_ids_cut,
+    .localize = draw_ids_localize,
+    .print = draw_ids_print,
+    .doc = "indices of the last dim by chance",
 };

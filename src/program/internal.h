@@ -207,8 +207,8 @@ void program_set_step(MxTrainState *state, int64_t step);
 
 /* program_between — a value on its way, "constant", "linear" or "cosine"; fraction 0 to 1. */
 double program_between(const char *how, double from, double to, double fraction);
-/* program_drops — whether training leaves something out by chance. */
-bool program_drops(const MxConfig *config);
+/* program_draws — whether training leaves something to chance. */
+bool program_draws(const MxConfig *config);
 /* program_forget_told — nothing was told of the step that begins. program_tell_all — all parts tell
  * of the one that was made. */
 void program_forget_told(MxTrainState *state);

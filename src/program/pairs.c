@@ -75,13 +75,13 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     return program_add_balance(s, t, batch, balance, BALANCE, loss);
 }
 
-/* A policy that is its own reference has the loss log 2, unless something of it is left out by
+/* A policy that is its own reference has the loss log 2, unless something of it is left to
  * chance: anything else is a reference that shares something with the policy, or one that is run
  * otherwise. */
 static void check(const MxTrainState *s, const MxLoss *loss) {
     const double *sum = loss->sum, n = loss->total_weights, rounding = 1e-6;
     double bound = rounding;
-    if (!reference_is_policy(s) || program_drops(s->config) ||
+    if (!reference_is_policy(s) || program_draws(s->config) ||
         preference_of(s->config) != MX_PREFERENCE_DPO)
         return;
     /* What was precomputed may be of another mesh, so of another order of sums; so may be, on

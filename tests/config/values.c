@@ -200,11 +200,11 @@ START_TEST(keys_of_other_programs_say_what_does_it_here) {
 END_TEST
 
 START_TEST(later_keys_keep_their_default) {
-    Loaded l = load_config("use_random_routing: false\nprojector_dropout_for_vit: 0.00\n",
+    Loaded l = load_config("te_moe_block: false\nprojector_dropout_for_vit: 0.00\n",
                            "num_experts=1.0", NULL);
     ck_assert_msg(l.ok, "%s", l.err.text.data);
     unload(&l);
-    Loaded m = load_config("use_random_routing: true\n",
+    Loaded m = load_config("te_moe_block: true\n",
                            "projector_dropout_for_vit=0.3\nmuon_type=maxtext", NULL);
     ck_assert(!m.ok && m.err.count == 3);
     unload(&m);

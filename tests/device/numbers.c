@@ -308,6 +308,50 @@ START_TEST(dropout_is_by_chance) {
 }
 END_TEST
 
+enum { DRAW_ROWS = 16, DRAW_LENGTH = 512, DRAW_K = 3, DRAW_OF = 7 };
+enum { DRAW_ROW = DRAW_LENGTH * DRAW_K, DRAWS = DRAW_ROWS * DRAW_ROW };
+
+static void draw(uint64_t stream, int32_t step, int32_t *id) {
+    MxDrawIdsAttr attr = {.k = DRAW_K, .seed = 5, .stream = stream, .length = DRAW_LENGTH};
+    MxType in[] = {{MX_F32, MX_SHAPE(DRAW_ROWS, DRAW_LENGTH, DRAW_OF)},
+                   {MX_I32, MX_SHAPE(DRAW_ROWS)},
+                   {MX_I32, MX_SCALAR}};
+    Probe *p = probe_open(&(MxDeviceConfig){0}, &(ProbeOp){&op_draw_ids, &attr, in, 3, 0});
+    for (int i = 0; i < DRAW_ROWS; i++) ((int32_t *)p->in[1])[i] = i;
+    *(int32_t *)p->in[2] = step;
+    probe_run(p);
+    memcpy(id, p->out[0], sizeof *id * DRAWS);
+    probe_close();
+}
+
+/* All pairs of an index and the one `ahead` of it are equally often: chi squared of so many cells
+ * is below its mean by five of its deviations. */
+static void check_pairs(const int32_t *a, const int32_t *b, int ahead) {
+    enum { CELLS = DRAW_OF * DRAW_OF };
+    int n[CELLS] = {0};
+    double even = (double)DRAWS / CELLS, chi = 0;
+    for (int i = 0; i < DRAWS; i++) {
+        int32_t other = b[(i + ahead) % DRAWS];
+        ck_assert(a[i] >= 0 && a[i] < DRAW_OF);
+        n[a[i] * DRAW_OF + other]++;
+    }
+    for (int i = 0; i < CELLS; i++) chi += (n[i] - even) * (n[i] - even) / even;
+    ck_assert_double_le(chi, CELLS - 1 + 5 * sqrt(2.0 * (CELLS - 1)));
+}
+
+/* Whatever the token's other choices, the next token's, the next row's, the next step's and those
+ * of another place are. */
+START_TEST(indices_are_by_chance) {
+    static int32_t id[3][DRAWS];
+    static const int ahead[] = {1, DRAW_K, DRAW_ROW};
+    draw(0, 7, id[0]);
+    draw(0, 8, id[1]);
+    draw(1, 7, id[2]);
+    for (int i = 0; i < MX_COUNT(ahead); i++) check_pairs(id[0], id[0], ahead[i]);
+    for (int k = 1; k < 3; k++) check_pairs(id[0], id[k], 0);
+}
+END_TEST
+
 START_TEST(random_streams_are_independent) {
     enum { N = 1000000 };
     static uint64_t keys[][2] = {{7, 11}, {7, 12}, {8, 11}, {7 + (1ull << 32), 11}};
@@ -344,6 +388,7 @@ Suite *suite_numbers(void) {
     tcase_add_test(t, squares_are_close);
     tcase_add_loop_test(t, random_moments, MX_FILL_NORMAL, MX_FILL_LOG_UNIFORM);
     tcase_add_loop_test(t, dropout_is_by_chance, 0, MX_COUNT(rates));
+    tcase_add_test(t, indices_are_by_chance);
     tcase_add_test(t, random_streams_are_independent);
     tcase_add_loop_test(t, random_prefix, MX_FILL_NORMAL, MX_FILL_CYCLE);
     suite_add_tcase(suite, t);

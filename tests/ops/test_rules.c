@@ -239,6 +239,8 @@ static const struct {
     {&op_even_out, &(const MxEvenOutAttr){0.001}, "0.001"},
     {&op_dropout, &(const MxDropoutAttr){.rate = 0.1, .stream = 7}, "0.1 stream 7"},
     {&op_dropout, &(const MxDropoutAttr){.rate = 0.5, .first = 64}, "0.5 stream 0 from 64"},
+    {&op_draw_ids, &(const MxDrawIdsAttr){.k = 2, .stream = 7}, "2 stream 7"},
+    {&op_draw_ids, &(const MxDrawIdsAttr){.k = 2, .first = 64}, "2 stream 0 from 64"},
     {&op_clip_heads, &(const MxClipHeadsAttr){100, 64, false}, "100, 64 by the root"},
     {&op_clip_heads, &(const MxClipHeadsAttr){0.5, 64, true}, "0.5, 64 by the root alone"},
     {&op_every, &(const MxEveryAttr){4}, "4"},

@@ -1,5 +1,6 @@
-/* test_dropout.c — dropout from outside: a run leaves out the same whatever is made again and
- * however a batch is split, goes on as if it had not stopped, and evaluates whole. */
+/* test_dropout.c — what training leaves to chance, from outside: a run leaves out the same columns
+ * and draws the same experts whatever is made again and however a batch is split, goes on as if it
+ * had not stopped, and leaves nothing to chance in evaluations. */
 #include "process.h"
 #include "train_test.h"
 
@@ -49,7 +50,10 @@ START_TEST(a_rate_acts_and_can_be_off) {
 }
 END_TEST
 
-/* The first is what the others are compared with. */
+#define EXPERTS "decoder_block=mixtral num_experts=8 num_experts_per_tok=2 "
+
+static const char *const chances[] = {"dropout_rate=0.3", EXPERTS "use_random_routing=true"};
+
 static const struct {
     const char *words;
     double tolerance;
@@ -61,19 +65,20 @@ static const struct {
 };
 
 START_TEST(the_same_is_left_out) {
-    const char *one = run("one", "dropout_rate=0.3");
-    const char *other =
-        run("other", mx_arena_printf(&arena, "dropout_rate=0.3 %s", ways[_i].words));
-    ck_assert_double_le(farthest(one, other), ways[_i].tolerance);
+    const char *chance = chances[_i / MX_COUNT(ways)];
+    int way = _i % MX_COUNT(ways);
+    const char *one = run("one", chance);
+    const char *other = run("other", mx_arena_printf(&arena, "%s %s", chance, ways[way].words));
+    ck_assert_double_le(farthest(one, other), ways[way].tolerance);
 }
 END_TEST
 
 START_TEST(a_run_goes_on_as_if_it_had_not_stopped) {
     double x[MOST], y[MOST];
-    const char *whole = run("whole", "dropout_rate=0.3");
+    const char *whole = run("whole", chances[_i]);
     const char *dir = process_dir(&arena, "stopped");
     for (int steps = 3; steps <= STEPS; steps += 3) {
-        const char *more = mx_arena_printf(&arena, "dropout_rate=0.3 steps=%d", steps);
+        const char *more = mx_arena_printf(&arena, "%s steps=%d", chances[_i], steps);
         ck_assert(!process_run(&arena, dir, process_tiny(&arena, dir, more)));
     }
     ck_assert_int_eq(losses(whole, "learning/loss", x), STEPS);
@@ -82,11 +87,12 @@ START_TEST(a_run_goes_on_as_if_it_had_not_stopped) {
 }
 END_TEST
 
-START_TEST(evaluation_leaves_nothing_out) {
+START_TEST(evaluation_leaves_nothing_to_chance) {
+    static const char *const words[] = {"dropout_rate=0.9", "use_random_routing=true"};
     double x[MOST], y[MOST];
-    const char *same = "learning_rate=0 eval_interval=2 eval_split=0.3";
+    const char *same = EXPERTS "learning_rate=0 eval_interval=2 eval_split=0.3";
     const char *none = run("none", same);
-    const char *most = run("most", mx_arena_printf(&arena, "dropout_rate=0.9 %s", same));
+    const char *most = run("most", mx_arena_printf(&arena, "%s %s", words[_i], same));
     int n = losses(none, "eval/avg_loss", x);
     ck_assert_int_gt(n, 0);
     ck_assert_int_eq(losses(most, "eval/avg_loss", y), n);
@@ -111,9 +117,9 @@ Suite *dropout_suite(void) {
     TCase *tcase = tcase_create("runs");
     tcase_add_checked_fixture(tcase, NULL, tear_down);
     tcase_add_test(tcase, a_rate_acts_and_can_be_off);
-    tcase_add_loop_test(tcase, the_same_is_left_out, 0, MX_COUNT(ways));
-    tcase_add_test(tcase, a_run_goes_on_as_if_it_had_not_stopped);
-    tcase_add_test(tcase, evaluation_leaves_nothing_out);
+    tcase_add_loop_test(tcase, the_same_is_left_out, 0, MX_COUNT(chances) * MX_COUNT(ways));
+    tcase_add_loop_test(tcase, a_run_goes_on_as_if_it_had_not_stopped, 0, MX_COUNT(chances));
+    tcase_add_loop_test(tcase, evaluation_leaves_nothing_to_chance, 0, 2);
     tcase_add_test(tcase, preferences_leave_out_in_the_policy_alone);
     tcase_set_timeout(tcase, 60);
     suite_add_tcase(suite, tcase);

@@ -1,5 +1,6 @@
-/* test_release.c — keys that release 0.2.5 of MaxText added, against that release: loss, and
- * gradients of some kernels, of models that have golden files. */
+/* test_release.c — keys beside those of the models that have golden files: of release 0.2.5 of
+ * MaxText against that release, and experts that are drawn against MaxText given the same; loss,
+ * and gradients of some kernels. */
 #include "close.h"
 #include "common/told.h"
 #include "golden.h"
@@ -7,10 +8,21 @@
 
 #include <check.h>
 
-static const char golden[] = "train/release.h5";
+static const char release[] = "train/release.h5", drawn[] = "train/random_routing.h5";
 
-/* A case of the file: a group with a model and words. */
-static const char *const cases[] = {"layers", "bias", "weights", "weights_fixed", "router", "mtp"};
+/* A file's group with a model and words; what MaxText knows by the model's name. */
+static const struct {
+    const char *golden, *group, *more;
+} cases[] = {{release, "layers", NULL},
+             {release, "bias", NULL},
+             {release, "weights", NULL},
+             {release, "weights_fixed", NULL},
+             {release, "router", NULL},
+             {release, "mtp", NULL},
+             {drawn, "mixtral", NULL},
+             {drawn, "deepseek4", NULL},
+             {drawn, "deepseek_no_shared", NULL},
+             {drawn, "llama4", "rope_stretch_factor=8 rope_stretch_high=4"}};
 
 /* Micro-batches have scales of their own, as in MaxText. */
 static bool is_of_batch(const char *group) {
@@ -45,7 +57,7 @@ typedef struct Case {
 } Case;
 
 /* NULL if the file, or that of the model, is not there. */
-static Case *open_case(MxArena *arena, const char *group, const char *more) {
+static Case *open_case(MxArena *arena, const char *golden, const char *group, const char *more) {
     MxError err = {0};
     MxConfig *config;
     Case *c = mx_new(arena, Case);
@@ -62,7 +74,7 @@ static Case *open_case(MxArena *arena, const char *group, const char *more) {
     mx_train_state_init(c->state);
     MxTree *tree = mx_train_state_tree(c->state);
     ck_assert(mx_ckpt_read(from, "linen", "model/", (int)config->param_scan_axis, tree, &err));
-    set_biases(tree);
+    if (golden == release) set_biases(tree);
     close_nudge(tree);
     mx_train_state_begin(c->state);
     c->batch = golden_batch(arena, from, "train/batches", 0);
@@ -98,9 +110,12 @@ START_TEST(losses_are_the_releases) {
     MxArena arena = {.name = "release"};
     static const char *const ways[] = {"", "remat_policy=minimal",
                                        "per_device_batch_size=1 gradient_accumulation_steps=3"};
-    const char *group = cases[_i / MX_COUNT(ways)], *way = ways[_i % MX_COUNT(ways)];
+    const char *golden = cases[_i / MX_COUNT(ways)].golden;
+    const char *group = cases[_i / MX_COUNT(ways)].group, *way = ways[_i % MX_COUNT(ways)];
     if (strstr(way, "accumulation") && is_of_batch(group)) return;
-    Case *c = open_case(&arena, group, way);
+    const char *more = cases[_i / MX_COUNT(ways)].more;
+    Case *c =
+        open_case(&arena, golden, group, mx_arena_printf(&arena, "%s %s", way, more ? more : ""));
     if (!c) return;
     MxLoss loss = mx_train_loss_and_grad(c->state, &c->batch);
     check_number(&arena, c, CLOSE_LOSS, "loss", loss.loss);
@@ -121,7 +136,7 @@ START_TEST(steps_are_diagnosed) {
                    {"diag/moe_bias_update_nonzero", CLOSE_COUNT},
                    {"diag/moe_overflow", CLOSE_COUNT}};
     MxArena arena = {.name = "release"};
-    Case *c = open_case(&arena, told[_i], "");
+    Case *c = open_case(&arena, release, told[_i], "");
     if (!c) return;
     mx_train_loss_and_grad(c->state, &c->batch);
     mx_train_update(c->state);
@@ -137,6 +152,7 @@ Suite *release_suite(void) {
     TCase *tcase = tcase_create("goldens");
     tcase_add_loop_test(tcase, losses_are_the_releases, 0, MX_COUNT(cases) * 3);
     tcase_add_loop_test(tcase, steps_are_diagnosed, 0, 2);
+    tcase_set_timeout(tcase, 60);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -1,6 +1,6 @@
-/* random.cu — initial values and dropout. Element e of a stream uses word e % 4 of Philox at
- * counter e / 4, so that any part of an array can be made independently, with the words of the CPU.
- */
+/* random.cu — initial values, dropout and indices that are drawn. Element e of a stream uses word
+ * e % 4 of Philox at counter e / 4, so that any part of an array can be made independently, with
+ * the words of the CPU. */
 #include "device/cuda/gpu.cuh"
 
 namespace gpu_random {
@@ -25,6 +25,13 @@ __device__ static inline void philox(uint64_t seed, uint64_t stream, uint64_t co
         k1 += 0xBB67AE85u;
     }
     word[0] = c0, word[1] = c1, word[2] = c2, word[3] = c3;
+}
+
+/* The key of a step's random sequence. */
+__device__ static inline uint64_t key_of(uint64_t seed, uint64_t stream, int32_t step) {
+    uint32_t word[WORDS];
+    philox(seed, stream, (uint64_t)step, word);
+    return (uint64_t)word[1] << 32 | word[0];
 }
 
 /* mx_uniform, for threads. */
@@ -213,9 +220,8 @@ typedef struct Dropout {
 
 /* Of columns from `from` on in the sequence. */
 __device__ static inline void find_factors(const Dropout &d, uint64_t from, float *factor) {
-    uint32_t word[2 * WORDS], key[WORDS];
-    philox(d.seed, d.stream, (uint64_t)*d.step, key);
-    uint64_t seed = (uint64_t)key[1] << 32 | key[0];
+    uint32_t word[2 * WORDS];
+    uint64_t seed = key_of(d.seed, d.stream, *d.step);
     int skipped = (int)(from % WORDS);
     philox(seed, d.stream, from / WORDS, word);
     philox(seed, d.stream, from / WORDS + 1, word + WORDS);
@@ -292,5 +298,38 @@ static void dropout_run(const MxDevice *device, const MxKernelCall *call) {
                    d);
 }
 GPU_KERNEL(dropout, .run = dropout_run);
+
+/* ---- indices: a thread has one */
+
+typedef struct Draw {
+    const int32_t *rows, *step;
+    int32_t *out;
+    uint64_t seed, stream, of;
+    int64_t n, each, whole, first; /* of all, and of a row: here, of all ranks, of others before */
+} Draw;
+
+__global__ void __launch_bounds__(GPU_BLOCK) draw_ids_kernel(Draw d) {
+    int64_t i = (int64_t)blockIdx.x * GPU_BLOCK + threadIdx.x;
+    if (i >= d.n) return;
+    uint64_t at = (uint64_t)(d.rows[i / d.each] * d.whole + d.first + i % d.each);
+    uint32_t word[WORDS], own;
+    philox(key_of(d.seed, d.stream, *d.step), d.stream, at / WORDS, word);
+    own = word[0];
+#pragma unroll
+    for (int k = 1; k < WORDS; k++) own = (int)(at % WORDS) == k ? word[k] : own;
+    d.out[i] = (int32_t)(own * d.of >> 32);
+}
+
+static void draw_ids_run(const MxDevice *device, const MxKernelCall *call) {
+    const MxDrawIdsAttr *attr = (const MxDrawIdsAttr *)call->attr;
+    MxShape x = call->in_type[0].shape;
+    Draw d = {(const int32_t *)call->in[1], (const int32_t *)call->in[2], (int32_t *)call->out[0]};
+    d.seed = attr->seed, d.stream = attr->stream, d.of = (uint64_t)x.dim[2];
+    d.each = x.dim[1] * attr->k, d.n = x.dim[0] * d.each;
+    d.whole = attr->length * attr->k, d.first = attr->first * attr->k;
+    if (d.out && d.n)
+        gpu_launch(device, draw_ids_kernel, gpu_blocks(d.n, GPU_BLOCK), GPU_BLOCK, 0, d);
+}
+GPU_KERNEL(draw_ids, .run = draw_ids_run);
 
 } // namespace gpu_random

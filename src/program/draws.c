@@ -1,16 +1,17 @@
-/* dropout.c — the part of a program for dropout in training: its random numbers depend only on the
- * step and on each row's position in the batch. */
+/* draws.c — the part of a program for what training leaves to chance, which are columns that are
+ * dropped and experts that are drawn: random numbers depend only on the step and on each row's
+ * position in the batch. */
 #include <mx/program.h>
 
 #include "internal.h"
 
-typedef struct Dropout {
+typedef struct Draws {
     int step, rows; /* variables i32, scalar and [rows] */
     MxDraws draws;  /* of the pass that is being traced */
-} Dropout;
+} Draws;
 
-bool program_drops(const MxConfig *config) {
-    return config->enable_dropout && config->dropout_rate > 0;
+bool program_draws(const MxConfig *config) {
+    return mx_config_drops(config) || config->use_random_routing;
 }
 
 static int64_t rows_of(const MxTrainState *s) {
@@ -19,7 +20,7 @@ static int64_t rows_of(const MxTrainState *s) {
 
 static bool declare(MxTrainState *s, MxError *err) {
     (void)err;
-    Dropout *own = program_part(s, PART_dropout);
+    Draws *own = program_part(s, PART_draws);
     own->step = program_add_var(s, "in", "step", (MxType){MX_I32, MX_SCALAR});
     own->rows = program_add_var(s, "in", "rows", (MxType){MX_I32, MX_SHAPE(rows_of(s))});
     program_note_micro(s, own->rows);
@@ -27,13 +28,13 @@ static bool declare(MxTrainState *s, MxError *err) {
 }
 
 static void ask(MxTrainState *s, MxTrace *t, MxModelInputs *in) {
-    Dropout *own = program_part(s, PART_dropout);
+    Draws *own = program_part(s, PART_draws);
     own->draws = (MxDraws){.step = mx_variable(t, own->step), .rows = mx_variable(t, own->rows)};
     in->draws = &own->draws;
 }
 
 static void before_pass(MxTrainState *s, MicroBatch micro) {
-    const Dropout *own = program_part(s, PART_dropout);
+    const Draws *own = program_part(s, PART_draws);
     MxArena arena = {.name = "rows"};
     int64_t n = rows_of(s);
     int32_t *rows = mx_new_n(&arena, int32_t, n);
@@ -46,9 +47,9 @@ static void before_pass(MxTrainState *s, MicroBatch micro) {
     mx_arena_release(&arena);
 }
 
-const Part part_dropout = {
-    .is_wanted = program_drops,
-    .bytes = sizeof(Dropout),
+const Part part_draws = {
+    .is_wanted = program_draws,
+    .bytes = sizeof(Draws),
     .declare = declare,
     .ask = ask,
     .before_pass = before_pass,
