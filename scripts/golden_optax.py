@@ -69,10 +69,13 @@ def schedule_free(b1=0.9, b2=0.95, weight_decay=0.1, **words):
     return contrib.schedule_free(base, schedule, b1=b1, **words)
 
 
-def muon(beta, weight_decay):
+NEAR_1 = (3.4445, -4.7750, 2.0315)
+
+
+def muon(beta, weight_decay, coefficients=NEAR_1, steps=5, **words):
     numbers = {k: contrib.MuonDimensionNumbers(reduction_axis=tuple(i), output_axis=tuple(o)) for k, (_, i, o) in EXPERTS.items()}
     return contrib.muon(schedule, eps=1e-8, mu_dtype=jnp.float32, beta=beta, weight_decay=weight_decay,
-                        muon_weight_dimension_numbers=numbers, ns_coeffs=(3.4445, -4.7750, 2.0315), ns_steps=5)
+                        muon_weight_dimension_numbers=numbers, ns_coeffs=coefficients, ns_steps=steps, **words)
 
 
 def trees_of_adafactor(state, momentum):
@@ -80,6 +83,17 @@ def trees_of_adafactor(state, momentum):
     return dict(kept, ema=state[momentum].ema) if momentum else kept
 
 
+DEEPSEEK4 = """decoder_block: deepseek4
+attention_type: compressed
+sliding_window_size: 6
+o_groups: 2
+o_lora_rank: 8
+q_lora_rank: 8
+qk_rope_head_dim: 8
+base_num_kv_heads: 1
+compress_ratios: [0, 0, 0, 0]
+scan_layers: false
+"""
 MIN = "adafactor_min_dim_size_to_factor: 3\n"
 # of each optimizer: parameters, how it is made, and cases of config, arguments, and how to read its state
 OPTIMIZERS = {
@@ -107,6 +121,10 @@ OPTIMIZERS = {
     }, lambda state, words, x: {"nu": state.base_optimizer_state[0].nu, "z_minus_x": {k: state.z[k] - x[k] for k in x}}),
     "muon": ({k: s for k, (s, _, _) in EXPERTS.items()}, muon, {
         "muon": ("opt_type: muon\nmuon_beta: 0.8\nmuon_weight_decay: 0.1\n", dict(beta=0.8, weight_decay=0.1)),
+        # as MaxText's optimizers.py has it for this decoder block
+        "muon_settles": ("opt_type: muon\nmuon_consistent_rms: 0.2\n" + DEEPSEEK4,
+                         dict(beta=0.95, weight_decay=0.0, coefficients=[NEAR_1] * 8 + [(2.0, -1.5, 0.5)] * 2, steps=10,
+                              consistent_rms=0.2)),
     }, lambda state, words, x: {}),
 }
 # where checkpoints have what is kept

@@ -212,6 +212,7 @@ typedef struct MxFamily {
     /* The period is that of compress_ratios behind the first layers, and of stacks always that of
      * the family. */
     bool ratios_say_period;
+    bool muon_settles;   /* its last iterations leave singular values at 1 */
     bool never_stacks;   /* layers stay one by one whatever scan_layers says */
     bool has_inputs;     /* layers read something of the tokens themselves, and of the embedding:
                             hidden_size_per_layer_input */

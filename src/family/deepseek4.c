@@ -35,6 +35,7 @@ const MxFamily family_deepseek4 = {
     .place = MX_STACK_PLACE,
     .runs = &deepseek4_runs,
     .ratios_say_period = true,
+    .muon_settles = true,
     .has_streams = true,
     .weighs_streams = true,
     .mark = "/hc_head/",

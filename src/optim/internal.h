@@ -34,7 +34,7 @@ typedef struct OptimParam {
 /* Numbers that do not change, but stand in checkpoints. */
 typedef struct OptimConstant {
     const char *name;
-    int n;
+    MxShape shape;
     const float *values;
 } OptimConstant;
 
@@ -53,7 +53,7 @@ typedef struct OptimRule {
     const char *folder;                   /* of what is kept, "0/" */
     const char *counts[OPTIM_MAX_COUNTS]; /* leaves that count updates */
     const char *sums[OPTIM_MAX_SUMS];     /* f32 leaves that updates change, 0 at the start */
-    OptimConstant constant;               /* in the folder; n 0 = none */
+    OptimConstant (*constant)(const MxConfig *config); /* in the folder; NULL = none */
     /* Which dims of a parameter the array in a slot has: how many, MX_NONE = there is none. NULL =
      * arrays have all. */
     int (*dims)(const OptimParam *param, int slot, int dims[MX_MAX_RANK]);

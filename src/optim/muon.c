@@ -5,11 +5,36 @@
  * call it; Jordan et al. 2024. */
 #include "internal.h"
 
+#include <mx/family.h>
+
 #include <math.h>
 
 /* a x + b (x x') x + c (x x')^2 x takes singular values between 0 and 1 near 1. */
-static const float coefficients[] = {3.4445f, -4.7750f, 2.0315f};
-enum { ITERATIONS = 5 };
+enum { COEFFICIENTS = 3 };
+#define NEAR_1 3.4445f, -4.7750f, 2.0315f
+#define STAYS  2.0f, -1.5f, 0.5f /* which leaves them there */
+
+typedef struct Iterations {
+    int n, n_apart; /* with coefficients of their own; 1 = all have the same */
+    const float (*coefficients)[COEFFICIENTS];
+} Iterations;
+
+/* Source: MaxText optimizers/optimizers.py @e591f30c, for DeepSeek-V4. */
+static Iterations iterations_of(const MxConfig *config) {
+    static const float usual[][COEFFICIENTS] = {{NEAR_1}};
+    static const float settling[][COEFFICIENTS] = {{NEAR_1}, {NEAR_1}, {NEAR_1}, {NEAR_1}, {NEAR_1},
+                                                   {NEAR_1}, {NEAR_1}, {NEAR_1}, {STAYS},  {STAYS}};
+    if (mx_family_find(config->decoder_block)->muon_settles)
+        return (Iterations){MX_COUNT(settling), MX_COUNT(settling), settling};
+    return (Iterations){5, MX_COUNT(usual), usual};
+}
+
+static OptimConstant constant(const MxConfig *config) {
+    Iterations all = iterations_of(config);
+    MxShape shape = MX_SHAPE(all.n_apart, COEFFICIENTS);
+    if (all.n_apart == 1) shape = MX_SHAPE(COEFFICIENTS);
+    return (OptimConstant){"ns_coeffs", shape, all.coefficients[0]};
+}
 
 /* What does not go by matrices although it may be one, by a part of its path. */
 static const char *const others[] = {"scale", "embedding", "logits_dense", "bias", "sinks"};
@@ -36,7 +61,7 @@ static int64_t n_outputs(const MxLeaf *leaf) {
 
 /* One iteration on the side that has fewer elements: x' = s x or x s, with s = a + b g + c g^2 and
  * g the smaller of x x' and x' x. */
-static MxValue iterate(MxTrace *t, MxValue x, const MxLeaf *leaf) {
+static MxValue iterate(MxTrace *t, MxValue x, const MxLeaf *leaf, const float *coefficients) {
     bool is_tall = n_inputs(leaf) > n_outputs(leaf);
     int n_rows = leaf->n_contract, n_columns = leaf->shape.rank - leaf->n_batch - n_rows;
     MxDotAttr square = {.kind = is_tall ? MX_DOT_TN : MX_DOT_NT,
@@ -70,7 +95,8 @@ static MxValue orthogonalize(MxTrace *t, const OptimParam *param, MxValue x) {
     MX_ASSERT(known);
     x = mx_unit(t, x, squares_of(t, leaf, x), param->config->adam_eps);
     x = mx_cast(t, x, dtype);
-    for (int i = 0; i < ITERATIONS; i++) x = iterate(t, x, leaf);
+    Iterations all = iterations_of(param->config);
+    for (int i = 0; i < all.n; i++) x = iterate(t, x, leaf, all.coefficients[i % all.n_apart]);
     return mx_cast(t, x, MX_F32);
 }
 
@@ -103,7 +129,7 @@ static const OptimRule matrices = {
     .kept = {{.tree = OPTIM_mu, .in_mu_dtype = true, .bytes = MX_DYNAMIC}},
     .folder = "0/",
     .counts = {"0/count", "3/count"},
-    .constant = {"ns_coeffs", MX_COUNT(coefficients), coefficients},
+    .constant = constant,
     .hyper = matrix_hyper,
     .trace = trace_matrix,
 };

@@ -187,20 +187,20 @@ static void add_numbers(MxOptim *o, MxOptimPart *part) {
     for (int i = 0; i < OPTIM_MAX_SUMS && rule->sums[i]; i++)
         part->sums[i] =
             optim_add_number(o, number_path(o, part, "", rule->sums[i]), MX_F32, MX_SCALAR);
-    if (rule->constant.n)
-        optim_add_number(o, number_path(o, part, rule->folder, rule->constant.name), MX_F32,
-                         MX_SHAPE(rule->constant.n));
+    if (!rule->constant) return;
+    const OptimConstant constant = rule->constant(o->config);
+    optim_add_number(o, number_path(o, part, rule->folder, constant.name), MX_F32, constant.shape);
 }
 
 /* Checkpoints may say something else. */
 static void set_constants(MxOptim *o) {
     for (int i = 0; i < o->n_parts; i++) {
-        const OptimConstant *constant = &o->parts[i].rule->constant;
-        if (!constant->n) continue;
-        int at = mx_tree_find(
-            &o->numbers, number_path(o, &o->parts[i], o->parts[i].rule->folder, constant->name));
-        memcpy(o->numbers.leaves[at].data, constant->values,
-               (size_t)constant->n * sizeof *constant->values);
+        const MxOptimPart *part = &o->parts[i];
+        if (!part->rule->constant) continue;
+        const OptimConstant constant = part->rule->constant(o->config);
+        int at = mx_tree_find(&o->numbers, number_path(o, part, part->rule->folder, constant.name));
+        const MxLeaf *leaf = &o->numbers.leaves[at];
+        memcpy(leaf->data, constant.values, mx_leaf_bytes(leaf));
     }
 }
 
