@@ -50,9 +50,10 @@ static const char *default_text(ConfigLoad *load, const ConfigRow *row) {
 }
 
 static void refuse_later(ConfigLoad *load, const ConfigRow *row, const MxYaml *node) {
-    const char *also =
-        *row->also ? mx_arena_printf(load->arena, "%s work", config_words(load->arena, row->also))
-                   : mx_arena_printf(load->arena, "%s works", default_text(load, row));
+    const char *fallback = default_text(load, row);
+    const char *also = *row->also ? mx_arena_printf(load->arena, "%s, %s work", fallback,
+                                                    config_words(load->arena, row->also))
+                                  : mx_arena_printf(load->arena, "%s works", fallback);
     config_report(load, node->where, "%s: not available yet (got %s; only %s now)", row->name,
                   config_quote(load->arena, node), also);
 }

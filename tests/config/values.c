@@ -204,8 +204,8 @@ START_TEST(later_keys_keep_their_default) {
                            "num_experts=1.0", NULL);
     ck_assert_msg(l.ok, "%s", l.err.text.data);
     unload(&l);
-    Loaded m = load_config("te_moe_block: true\n",
-                           "projector_dropout_for_vit=0.3\nuse_audio=true", NULL);
+    Loaded m =
+        load_config("te_moe_block: true\n", "projector_dropout_for_vit=0.3\nuse_audio=true", NULL);
     ck_assert(!m.ok && m.err.count == 3);
     unload(&m);
 }
