@@ -77,13 +77,14 @@ bool mx_train_found_data(MxText *out, const char *path, const MxConfig *said,
                        ? NULL
                        : mx_arena_printf(arena, "%s=%s", is_grain ? "grain_file_type" : "hf_path",
                                          guess.format);
-    if (said->use_grpo || said->use_kto) return true;
+    if (said->use_grpo || said->use_kto || said->use_dpo)
+        return true; /* they want what they want */
     if (guess.has_label && !strcmp(guess.kind, "hf") && !said->use_sft) {
         mx_text_add(out, "use_kto: true\n");
         return true;
     }
     mx_text_add(out, "use_sft: %s\nuse_dpo: %s\n", guess.is_sft ? "true" : "false",
-                guess.is_pair ? "true" : "false");
+                guess.is_pair && !said->use_sft ? "true" : "false");
     if (guess.is_sft) mx_text_add(out, "sft_train_on_completion_only: true\n");
     return true;
 }

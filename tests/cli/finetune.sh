@@ -48,6 +48,8 @@ length=$(found max_target_length "$pairs") prompt=$(found dpo.max_prompt_length 
 is 'rows are no longer than that' "$((length - 64 < prompt)) $((prompt > length / 2))" '1 1'
 is 'prompts are cut to what is said' "$(cut_of dpo.max_prompt_length=9 | sed 's/, .*//')" '1 prompts cut to their last 9 tokens'
 is 'responses that are short are not, where rows are' "$(cut_of max_target_length=24 | sed 's/.*, //')" "0 responses to their first $(cut_of max_target_length=24 | sed 's/.* //')"
+is 'data that is not what was said' "$("$bin/mxtrain" data=posttrain/rewards_train.jsonl use_dpo=true 2>&1 | grep -o ': found.*wanted "chosen"')$("$bin/mxtrain" data=posttrain/preference_train.jsonl use_sft=true 2>&1 | grep -o ': found.*wanted "messages"')" \
+    ': found "prompt", "completion", "reward"; wanted "chosen": found "prompt", "chosen", "rejected"; wanted "messages"'
 is 'what is said about the data counts' "$(found use_sft data=posttrain/rewards_train.jsonl use_grpo=true) $(found use_sft data=posttrain/rewards_train.jsonl)" 'false true'
 is 'labels want a row each' "$(found packing data=posttrain/labels_train.jsonl use_kto=true) $(found packing data=posttrain/labels_train.jsonl use_kto=true packing=true | cut -d: -f3-4)" \
     'false  <command line>: use_kto'
