@@ -57,9 +57,14 @@ int mx_model_layer(const MxModel *model, const MxLeaf *leaf);
 /* mx_model_trains — the kind of parameters that training changes; all others are frozen. */
 MxKind mx_model_trains(const MxModel *model);
 
-/* mx_model_routers — the parameters that are router biases. They affect only which experts are
- * chosen, so no gradient of the loss reaches them. */
-const int *mx_model_routers(const MxModel *model, int *n);
+/* Parameters of a layer's router. The bias affects only which experts are chosen, so no gradient of
+ * the loss reaches it; -1 = there is none of that kind. */
+typedef struct MxRouter {
+    int kernel, bias;
+} MxRouter;
+
+/* mx_model_routers — of all layers with experts, in order. */
+const MxRouter *mx_model_routers(const MxModel *model, int *n);
 
 /* Kernels f32 [.., heads, width] of the queries, and of the keys and values, of an attention layer
  * whose scores can grow without bound. The first elements of a query and a key head are multiplied
@@ -134,9 +139,9 @@ typedef struct MxModelInputs {
     MxDraws *draws;     /* NULL = no dropout, and experts are chosen by scores */
     MxBalance *balance; /* receives the load-balancing loss of experts; NULL = not requested */
     MxBalance *index;   /* receives the loss of indexers; likewise */
-    /* Receives how often each expert was chosen, f32 [X], by parameter of mx_model_routers; NULL =
-     * not requested. */
-    MxValue *loads;
+    /* Receive by the kernel of a router how often each expert was chosen, f32 [X], and, with a
+     * capacity, how many of these choices it had room for; NULL = not requested. */
+    MxValue *loads, *kept;
     /* Receives the largest score of each row and head, f32 [B, N], by parameter (the `query` of
      * mx_model_heads); NULL = not requested. */
     MxValue *tops;

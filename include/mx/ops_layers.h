@@ -68,7 +68,7 @@ typedef struct MxCountIdsAttr {
     int64_t n;
 } MxCountIdsAttr;
 
-/* mx_count_ids — how often each id occurs: f32 [n] from i32 [..] in [0, n). */
+/* mx_count_ids — how often each id occurs: f32 [n] from i32 [..] in [0, n); -1 = none. */
 MxValue mx_count_ids(MxTrace *t, MxValue ids, int64_t n);
 
 typedef struct MxEvenOutAttr {

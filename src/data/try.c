@@ -116,6 +116,7 @@ static MxExit try_records(void *data) {
 
 bool mx_data_try(const MxDataConfig *config, MxError *err) {
     const DataKind *kind = data_find_kind(config->kind, config->where, err);
-    if (!kind || (!kind->is_guarded && !kind->parts)) return kind != NULL;
+    bool is_named = config->path || config->mixture;
+    if (!kind || !is_named || (!kind->is_guarded && !kind->parts)) return kind != NULL;
     return guarded(config, kind->is_guarded ? try_data : try_records, err);
 }

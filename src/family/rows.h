@@ -27,7 +27,7 @@
 /* Of all families with experts. */
 #define FAMILY_MOE_KEYS                                                                            \
     "num_experts num_experts_per_tok base_moe_mlp_dim capacity_factor load_balance_loss_weight "   \
-    "moe_use_megatron_seq_aux_loss quantize_router_proj use_random_routing "                       \
+    "moe_use_megatron_seq_aux_loss quantize_router_proj use_random_routing log_expert_load "       \
     "routed_score_func routed_bias mlp_bias dense_init_scale shard_exp_on_fsdp "                   \
     "use_2d_fsdp_sharding"
 

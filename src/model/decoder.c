@@ -101,6 +101,7 @@ static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxMod
               .balance = in.balance,
               .index = in.index,
               .loads = in.loads,
+              .kept = in.kept,
               .tops = in.tops};
     t->scope = "token_embedder";
     for (int i = 0; i < model->family->n_specs; i++) {

@@ -132,7 +132,7 @@ struct MxModel {
     Ahead *ahead;
     int n_ahead;
     MxNgrams *ngrams; /* [engram_layers] */
-    int *routers;     /* parameters */
+    MxRouter *routers;
     int n_routers;
     MxHeads *heads;
     int n_heads;
@@ -182,7 +182,7 @@ typedef struct Pass {
     MxValue rope_table[MX_MOST_SPECS], tuning_table[MX_MOST_SPECS]; /* [spec] */
     MxDraws *draws;                                                 /* of MxModelInputs, as … */
     MxBalance *balance, *index;                                     /* … these */
-    MxValue *loads, *tops;
+    MxValue *loads, *kept, *tops;
     MxValue (*kv)[2];         /* [layer] keys and values, of this one and … */
     int layer, giver;         /* … the one that it takes them of, -1 = none */
     MxValue input;            /* the layer's own, MX_NONE = it has none */
@@ -219,7 +219,7 @@ struct Block {
     int64_t (*rope_width)(const MxConfig *config, const MxLayerSpec *spec);
     double (*scale)(const MxConfig *config, const MxLayerSpec *spec);
     /* Of experts: the leaf that has a say in who is chosen, and in nothing else; -1 = none. */
-    int (*router)(const Spec *spec, const void *own);
+    MxRouter (*router)(const Spec *spec, const void *own);
     /* Of latent attention: its kernels. */
     MxHeads (*heads)(const MxConfig *config, const void *own);
 };

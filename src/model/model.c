@@ -100,7 +100,7 @@ const MxTree *mx_model_params(const MxModel *model) {
     return &model->params;
 }
 
-const int *mx_model_routers(const MxModel *model, int *n) {
+const MxRouter *mx_model_routers(const MxModel *model, int *n) {
     *n = model->n_routers;
     return model->routers;
 }

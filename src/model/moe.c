@@ -139,8 +139,9 @@ static const void *add_params(const Place *place, const MxConfig *c, const Spec 
     return l;
 }
 
-static int router(const Spec *spec, const void *own) {
-    return spec->row->weighs == MX_WEIGHS_SCORES ? ((const Leaves *)own)->gate.bias : -1;
+static MxRouter router(const Spec *spec, const void *own) {
+    const Leaves *l = own;
+    return (MxRouter){l->gate.kernel, spec->row->weighs == MX_WEIGHS_SCORES ? l->gate.bias : -1};
 }
 
 /* ---- routing */
@@ -254,8 +255,7 @@ static Routes route(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_
                                       : mx_top_k(t, by_BTX, choice_of(c));
     MxValue weights_BTC = weigh(p, spec, l, scores_BTX, by_BTX, ids_BTC);
     if (l->table < 0) add_balance(p, spec, scores_BTX, by_BTX, ids_BTC);
-    if (p->loads && router(spec, l) >= 0)
-        p->loads[l->gate.bias] = mx_count_ids(t, ids_BTC, c->num_experts);
+    if (p->loads) p->loads[l->gate.kernel] = mx_count_ids(t, ids_BTC, c->num_experts);
     return (Routes){ids_BTC, mx_cast(t, mx_cast(t, weights_BTC, p->model->dtype), MX_F32)};
 }
 
@@ -343,6 +343,7 @@ static MxValue made_by_experts(const Pass *p, const Spec *spec, const Leaves *l,
     MxSlotsAttr slots = slots_of(c, mx_trace_type(t, x_BTD).shape.dim[1]);
     MxValue x_BXSD = mx_to_slots(t, x_BTD, ids_BTC, slots);
     if (x_BXSD < 0) return MX_NONE; /* the trace has failed */
+    if (p->kept) p->kept[l->gate.kernel] = mx_count_ids(t, x_BXSD + 1, c->num_experts);
     MxValue made_BXSD = pass_experts(p, spec, l, (ExpertRows){x_BXSD, x_BXSD + 1, true});
     return mx_from_slots(t, made_BXSD, ids_BTC, slots);
 }

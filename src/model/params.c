@@ -61,8 +61,8 @@ Norm model_add_norm(const Place *p, const char *name, int64_t width) {
 
 /* What steps change besides what the optimizer does. */
 static void note_leaves(MxModel *model, const BlockLeaves *b, int spec) {
-    int leaf = b->block->router ? b->block->router(&model->specs[spec], b->own) : -1;
-    if (leaf >= 0) model->routers[model->n_routers++] = leaf;
+    if (b->block->router)
+        model->routers[model->n_routers++] = b->block->router(&model->specs[spec], b->own);
     if (b->block->heads) model->heads[model->n_heads++] = b->block->heads(model->config, b->own);
 }
 
@@ -175,7 +175,7 @@ void model_add_params(MxArena *arena, MxModel *model) {
     model->n_layers = layers.n;
     model->layers = mx_new_n(arena, Layer, model->n_layers);
     int n_all = model->n_layers + (int)c->mtp_num_layers * mx_family_a_name(model->family);
-    model->routers = mx_new_n(arena, int, n_all);
+    model->routers = mx_new_n(arena, MxRouter, n_all);
     model->heads = mx_new_n(arena, MxHeads, n_all);
     model->maps =
         (Maps){.config = c, .item = mx_new_n(arena, Mapped, (int64_t)MOST_MAPPED * n_all)};

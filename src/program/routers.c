@@ -1,6 +1,7 @@
-/* routers.c — the part of a program that balances experts without a loss: a step counts how often
- * each expert was chosen, and moves the routers' biases towards experts that were chosen too
- * rarely. Source: Wang et al. 2024; DeepSeek-V3 (2024) 2.1.2; MaxText trainers/pre_train/train.py
+/* routers.c — the part of a program that counts how often each expert is chosen. It balances
+ * experts without a loss: a step moves routers' biases towards experts that were chosen too rarely.
+ * And it tells how even they are (log_expert_load). Source: Wang et al. 2024; DeepSeek-V3
+ * (2024) 2.1.2; MaxText trainers/pre_train/train.py
  * @e591f30c. */
 #include <mx/program.h>
 
@@ -23,15 +24,25 @@ typedef struct Moves {
     int moments[MOVES];
 } Moves;
 
+/* What log_expert_load tells: of all layers together, then of each. */
+enum { LOAD_MAX, DROPPED, LOADS_OF_LAYERS };
+
 typedef struct Routers {
-    MxValue *loads; /* [parameter] of the pass that is being traced */
-    int *counts;    /* [parameter] variables; MX_NONE = it is no router's */
-    Norms *norms;   /* [parameter] NULL = nobody asks */
-    Moves *moves;   /* likewise */
+    MxValue *loads, *kept; /* [parameter: a router's kernel] of the pass that is being traced */
+    int *counts;           /* [parameter: likewise] variables; MX_NONE = none */
+    int *rooms;            /* [parameter: likewise] of `kept` */
+    int *counts_of;        /* [parameter: a router's bias] the same as `counts` */
+    Norms *norms;          /* [parameter: a router's bias] NULL = nobody asks */
+    Moves *moves;          /* likewise */
+    int metric;            /* the first one of log_expert_load */
 } Routers;
 
-static bool is_wanted(const MxConfig *config) {
+static bool moves_biases(const MxConfig *config) {
     return config->routed_bias && config->routed_bias_update_rate > 0 && !config->enable_lora;
+}
+
+static bool is_wanted(const MxConfig *config) {
+    return moves_biases(config) || config->log_expert_load;
 }
 
 /* Of a router's bias: "decoder-layers_2" of "decoder/layers_2/mlp/MoeBlock_0/gate/bias". MaxText
@@ -64,24 +75,54 @@ static void declare_moves(MxTrainState *s, int router, Moves *moves) {
     for (int k = 0; k < MOVES; k++) moves->moments[k] = program_add_var(s, "moved", path, type);
 }
 
+/* Of the layer that a parameter is of: "decoder-layers_2", "mtp_block-mtp_layer_1". */
+static const char *load_of_layer(MxArena *arena, const char *path) {
+    const char *slash = strchr(path, '/');
+    return mx_arena_printf(arena, "moe/expert_load_max_%.*s-%.*s", (int)(slash - path), path,
+                           (int)strcspn(slash + 1, "/"), slash + 1);
+}
+
+static void declare_loads(MxTrainState *s, Routers *own) {
+    const MxTree *params = mx_model_params(s->model);
+    int n;
+    const MxRouter *routers = mx_model_routers(s->model, &n);
+    own->metric = s->n_told;
+    program_add_metric(s, "moe/expert_load_max", METRIC_LARGEST);
+    program_add_metric(s, "moe/dropped_choices", METRIC_LARGEST);
+    for (int i = 0; i < n; i++)
+        program_add_metric(s, load_of_layer(s->arena, params->leaves[routers[i].kernel].path),
+                           METRIC_LARGEST);
+}
+
 static bool declare(MxTrainState *s, MxError *err) {
     (void)err;
     Routers *own = program_part(s, PART_routers);
+    const MxConfig *c = s->config;
     const MxTree *params = mx_model_params(s->model);
     int n;
-    const int *routers = mx_model_routers(s->model, &n);
+    const MxRouter *routers = mx_model_routers(s->model, &n);
+    const MxType counts = {MX_F32, MX_SHAPE(c->num_experts)};
     own->loads = mx_new_n(s->arena, MxValue, params->n);
+    own->kept = mx_new_n(s->arena, MxValue, params->n);
     own->counts = mx_new_n(s->arena, int, params->n);
-    if (s->config->log_moe_bias_norms) own->norms = mx_new_n(s->arena, Norms, params->n);
-    if (s->config->log_step_diagnostics) own->moves = mx_new_n(s->arena, Moves, params->n);
-    for (int i = 0; i < params->n; i++) own->loads[i] = own->counts[i] = MX_NONE;
+    own->rooms = mx_new_n(s->arena, int, params->n);
+    own->counts_of = mx_new_n(s->arena, int, params->n);
+    if (c->log_moe_bias_norms) own->norms = mx_new_n(s->arena, Norms, params->n);
+    if (c->log_step_diagnostics) own->moves = mx_new_n(s->arena, Moves, params->n);
+    for (int i = 0; i < params->n; i++)
+        own->loads[i] = own->kept[i] = own->counts[i] = own->rooms[i] = own->counts_of[i] = MX_NONE;
+    if (c->log_expert_load && n) declare_loads(s, own);
     for (int i = 0; i < n; i++) {
-        const MxLeaf *leaf = &params->leaves[routers[i]];
-        if (program_is_trained(s, leaf)) /* not where nothing is */
-            own->counts[routers[i]] =
-                program_add_var(s, "load", leaf->path, (MxType){MX_F32, leaf->shape});
-        if (own->norms) declare_norms(s, routers[i], &own->norms[routers[i]]);
-        if (own->moves) declare_moves(s, routers[i], &own->moves[routers[i]]);
+        int kernel = routers[i].kernel, bias = moves_biases(c) ? routers[i].bias : -1;
+        bool moves = bias >= 0 && program_is_trained(s, &params->leaves[bias]);
+        const char *path = params->leaves[kernel].path;
+        if (moves || c->log_expert_load)
+            own->counts[kernel] = program_add_var(s, "load", path, counts);
+        if (c->log_expert_load && mx_config_has_capacity(c))
+            own->rooms[kernel] = program_add_var(s, "room", path, counts);
+        if (moves) own->counts_of[bias] = own->counts[kernel];
+        if (bias >= 0 && own->norms) declare_norms(s, bias, &own->norms[bias]);
+        if (bias >= 0 && own->moves) declare_moves(s, bias, &own->moves[bias]);
     }
     return true;
 }
@@ -90,12 +131,15 @@ static void ask(MxTrainState *s, MxTrace *t, MxModelInputs *in) {
     (void)t;
     const Routers *own = program_part(s, PART_routers);
     in->loads = own->loads;
+    in->kept = own->kept;
 }
 
 static void observe(MxTrainState *s, MxTrace *t, bool add) {
     const Routers *own = program_part(s, PART_routers);
-    for (int i = 0; i < mx_model_params(s->model)->n; i++)
+    for (int i = 0; i < mx_model_params(s->model)->n; i++) {
         if (own->counts[i] != MX_NONE) mx_trace_assign(t, own->loads[i], own->counts[i], add);
+        if (own->rooms[i] != MX_NONE) mx_trace_assign(t, own->kept[i], own->rooms[i], add);
+    }
 }
 
 /* The update is what becomes of zeros. */
@@ -119,8 +163,8 @@ static void trace_moves(MxTrace *t, const Moves *moves, MxValue bias, MxValue up
 static MxValue adjust(MxTrainState *s, MxTrace *t, int param, MxValue value) {
     const Routers *own = program_part(s, PART_routers);
     double rate = s->config->routed_bias_update_rate;
-    if (own->counts[param] == MX_NONE) return value;
-    MxValue counts = mx_variable(t, own->counts[param]);
+    if (own->counts_of[param] == MX_NONE) return value;
+    MxValue counts = mx_variable(t, own->counts_of[param]);
     if (own->norms) trace_norms(t, &own->norms[param], value, update_of(t, value, counts, rate));
     MxValue moved = mx_even_out(t, value, counts, rate); /* in place: last to read the value */
     if (own->moves) trace_moves(t, &own->moves[param], moved, update_of(t, value, counts, rate));
@@ -132,7 +176,7 @@ MovedRouters program_moved_routers(const MxTrainState *s) {
     MovedRouters all = {.sum = 0};
     for (int i = 0; own && own->moves && i < mx_model_params(s->model)->n; i++) {
         float bias[MX_MOMENTS], update[MX_MOMENTS];
-        if (own->counts[i] == MX_NONE) continue;
+        if (own->counts_of[i] == MX_NONE) continue;
         program_read_all(s, own->moves[i].moments[MOVED_BIAS], bias);
         program_read_all(s, own->moves[i].moments[MOVED_BY], update);
         all.sum += (double)bias[MX_MOMENT_SUM];
@@ -141,10 +185,51 @@ MovedRouters program_moved_routers(const MxTrainState *s) {
     return all;
 }
 
+/* Choices of each expert: all of them, and those of the one that has most. */
+typedef struct Load {
+    double all, most;
+} Load;
+
+static Load load_of(const MxTrainState *s, int var) {
+    MxArena arena = {.name = "load"};
+    int64_t n = s->config->num_experts;
+    float *count = mx_new_n(&arena, float, n);
+    Load load = {0};
+    program_read_all(s, var, count);
+    for (int64_t i = 0; i < n; i++) {
+        load.all += (double)count[i];
+        load.most = fmax(load.most, (double)count[i]);
+    }
+    mx_arena_release(&arena);
+    return load;
+}
+
+/* Of as many choices as each had if they were even. */
+static void tell_loads(MxTrainState *s) {
+    const Routers *own = program_part(s, PART_routers);
+    int n;
+    const MxRouter *routers = mx_model_routers(s->model, &n);
+    double most = 0, all = 0, kept = 0;
+    if (!n) return; /* all layers are dense */
+    for (int i = 0; i < n; i++) {
+        int kernel = routers[i].kernel;
+        Load load = load_of(s, own->counts[kernel]);
+        double over = load.most * (double)s->config->num_experts / load.all;
+        bool drops = own->rooms[kernel] != MX_NONE;
+        most = fmax(most, over);
+        all += load.all;
+        kept += drops ? load_of(s, own->rooms[kernel]).all : load.all;
+        program_tell(s, own->metric + LOADS_OF_LAYERS + i, over);
+    }
+    program_tell(s, own->metric + LOAD_MAX, most);
+    program_tell(s, own->metric + DROPPED, 1 - kept / all);
+}
+
 static void tell(MxTrainState *s) {
     const Routers *own = program_part(s, PART_routers);
+    if (s->config->log_expert_load) tell_loads(s);
     for (int i = 0; own->norms && i < mx_model_params(s->model)->n; i++)
-        for (int k = 0; k < NORMS && own->counts[i] != MX_NONE; k++) {
+        for (int k = 0; k < NORMS && own->counts_of[i] != MX_NONE; k++) {
             float squares;
             program_read_all(s, own->norms[i].squares[k], &squares);
             program_tell(s, own->norms[i].metric + k, sqrt((double)squares));

@@ -36,7 +36,7 @@ static bool open_tokenizer(MxArena *arena, const CommandLine *line, const char *
 static bool open_chat(MxArena *arena, const CommandLine *line, const char *place, bool is_needed,
                       MxChat **out, MxError *err) {
     MxChatFrom from = {.named = line->chat_template, .dir = place, .may_lack = !is_needed};
-    if (line->config && !line->chat_template) {
+    if (line->config && line->config->chat_template && !line->chat_template) {
         from.text = line->config->chat_template;
         from.where = mx_config_where(line->config, MX_KEY_chat_template);
     }

@@ -197,6 +197,7 @@ const OpTest test_count_ids = {
     CASES(
         {"ids", ATTR(MxCountIdsAttr, 7), "i3,5,2:ids7", NULL, 0},
         {"some do not occur", ATTR(MxCountIdsAttr, 129), "i31,2:ids7", NULL, 0},
+        {"none", ATTR(MxCountIdsAttr, 3), "i2,5,2:none3", NULL, 0},
         {NULL, ATTR(MxCountIdsAttr, 4), "i2,3", "f4", 0},
         {NULL, ATTR(MxCountIdsAttr, 4), "i8,4,2:ids4", NULL, CASE_RANKS}),
     WRONG(

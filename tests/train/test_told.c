@@ -1,5 +1,6 @@
 /* test_told.c — metrics that parts of a program tell, against MaxText: what layers give
- * (record_internal_nn_metrics), and norms of routers' biases (log_moe_bias_norms). */
+ * (record_internal_nn_metrics), and norms of routers' biases (log_moe_bias_norms); and what is
+ * known of experts that zeros choose (log_expert_load). */
 #include "close.h"
 #include "common/told.h"
 #include "golden.h"
@@ -94,27 +95,61 @@ START_TEST(biases_of_routers_have_norms) {
 }
 END_TEST
 
-/* Without parameters layers give zeros. */
-START_TEST(zeros_are_counted) {
-    MxArena arena = {.name = "told"};
+/* A step of a model whose parameters are all zeros. */
+static MxTrainState *make_empty_step(MxArena *arena, const char *words, const char *more) {
     MxError err = {0};
     MxConfig *config;
     MxTrainState *state;
-    ck_assert_msg(golden_config(&arena, "base_num_decoder_layers=2 vocab_size=300",
-                                "record_internal_nn_metrics=1 max_target_length=8", &config,
-                                &err) &&
-                      mx_train_state_open(&arena, config, &state, &err),
+    ck_assert_msg(golden_config(arena, words, more, &config, &err) &&
+                      mx_train_state_open(arena, config, &state, &err),
                   "%s", err.text.data);
     int64_t rows = config->global_batch_size_to_load, length = config->max_target_length;
     MxBatch batch = {
         .part = {.rows = rows, .of_rows = rows, .length = length}, .rows = rows, .length = length};
     for (int i = 0; i < MX_BATCH_FIELDS; i++)
-        batch.field[i] = mx_new_n(&arena, int32_t, rows * length);
+        batch.field[i] = mx_new_n(arena, int32_t, rows * length);
     mx_train_loss_and_grad(state, &batch);
     mx_train_update(state);
+    return state;
+}
+
+/* Without parameters layers give zeros. */
+START_TEST(zeros_are_counted) {
+    MxArena arena = {.name = "told"};
+    MxTrainState *state = make_empty_step(&arena, "base_num_decoder_layers=2 vocab_size=300",
+                                          "record_internal_nn_metrics=1 max_target_length=8");
     ck_assert_double_eq(told_value(state, "activ_fraction_zero/layer_001"), 1);
     ck_assert_double_eq(told_value(state, "activ_mean/layer_001"), 0);
     ck_assert_double_eq(told_value(state, "activ_stdev/layer_001"), 0);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* Of equal scores the first experts have the best. */
+static const struct {
+    const char *words;
+    double most, dropped;
+} chosen[] = {
+    {"num_experts_per_tok=1", 4, 0},
+    {"num_experts_per_tok=2", 2, 0},
+    {"num_experts_per_tok=4", 1, 0},
+    {"num_experts_per_tok=2 sparse_matmul=false capacity_factor=1", 2, 0.5},
+    {"num_experts_per_tok=2 sparse_matmul=false capacity_factor=3", 2, 0},
+    {"num_experts_per_tok=4 sparse_matmul=false capacity_factor=0.25 "
+     "gradient_accumulation_steps=2 per_device_batch_size=1",
+     1, 0.75},
+};
+
+START_TEST(loads_of_experts_are_told) {
+    MxArena arena = {.name = "told"};
+    const char *words =
+        mx_arena_printf(&arena, "log_expert_load=true max_target_length=8 %s", chosen[_i].words);
+    MxTrainState *state = make_empty_step(
+        &arena, "base_num_decoder_layers=2 vocab_size=300 decoder_block=mixtral num_experts=4",
+        words);
+    ck_assert_double_eq(told_value(state, "moe/expert_load_max"), chosen[_i].most);
+    ck_assert_double_eq(told_value(state, "moe/expert_load_max_decoder-layers_1"), chosen[_i].most);
+    ck_assert_double_eq(told_value(state, "moe/dropped_choices"), chosen[_i].dropped);
     mx_arena_release(&arena);
 }
 END_TEST
@@ -125,6 +160,7 @@ Suite *told_suite(void) {
     tcase_add_loop_test(tcase, layers_are_measured, 0, MX_COUNT(models) * MX_COUNT(ways));
     tcase_add_test(tcase, biases_of_routers_have_norms);
     tcase_add_test(tcase, zeros_are_counted);
+    tcase_add_loop_test(tcase, loads_of_experts_are_told, 0, MX_COUNT(chosen));
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -221,8 +221,8 @@ static void count_ids_run(const MxDevice *device, const MxKernelCall *call) {
     if (!count) return;
     if (!call->accumulate) memset(count, 0, sizeof *count * (size_t)n);
     for (int64_t i = 0; i < n_ids; i++) {
-        MX_ASSERT(ids[i] >= 0 && ids[i] < n);
-        count[ids[i]]++;
+        MX_ASSERT(ids[i] >= -1 && ids[i] < n);
+        if (ids[i] >= 0) count[ids[i]]++;
     }
 }
 

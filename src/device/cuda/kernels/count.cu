@@ -82,8 +82,8 @@ __global__ void __launch_bounds__(GPU_BLOCK) count_ids_kernel(CountIds c) {
     for (int64_t i = threadIdx.x; i < c.n && c.shares; i += GPU_BLOCK) count[i] = 0;
     __syncthreads();
     for (int64_t i = (int64_t)blockIdx.x * GPU_BLOCK + threadIdx.x; i < c.n_ids; i += step) {
-        GPU_ASSERT(c.ids[i] >= 0 && c.ids[i] < c.n);
-        atomicAdd(&count[c.ids[i]], 1u);
+        GPU_ASSERT(c.ids[i] >= -1 && c.ids[i] < c.n);
+        if (c.ids[i] >= 0) atomicAdd(&count[c.ids[i]], 1u);
     }
     __syncthreads();
     for (int64_t i = threadIdx.x; i < c.n && c.shares; i += GPU_BLOCK)
