@@ -162,6 +162,11 @@ bool mx_store_is_locked(MxArena *arena, const char *dir, const char **holder);
  * one. */
 MxExit mx_store_guarded(const char *what, MxConfine how, MxExit (*work)(void *data), void *data,
                         MxError *err);
+/* mx_store_try — whether files can be read at all: `work` reads them in such a child, with an arena
+ * and an error of its own, and says nothing, as whoever reads them afterwards meets the same
+ * errors. Errors: the child's end, with `what` in them. */
+typedef void MxAttempt(MxArena *arena, const void *data, MxError *ignored);
+bool mx_store_try(const char *what, MxAttempt *work, const void *data, MxError *err);
 /* mx_store_guard_catch — from now on SIGINT and SIGTERM end mx_store_guarded, also if they come
  * before it, and nothing else. Call it before making what must not be left behind. */
 void mx_store_guard_catch(void);

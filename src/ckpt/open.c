@@ -317,54 +317,35 @@ static bool read_array(MxH5 *file, const MxH5Array *array, void *tile, MxError *
     return ok;
 }
 
-/* In the child: says nothing, for whoever reads the file will meet the same errors. */
-static MxExit try_file(void *data) {
-    MxArena arena = {.name = "try"};
-    MxError ignored = {0};
+static void try_file(MxArena *arena, const void *data, MxError *ignored) {
     CkptFile f = {.ref = {.path = data}};
     MxH5Span *spans;
     int n_spans;
-    void *tile = mx_arena_alloc(&arena, (size_t)CKPT_TILE_ELEMENTS * sizeof(double));
+    void *tile = mx_arena_alloc(arena, (size_t)CKPT_TILE_ELEMENTS * sizeof(double));
     mx_store_guard_rearm(data);
-    bool ok = mx_h5_open(&arena, data, &f.file, &ignored) &&
-              mx_h5_list(&arena, f.file, "", &f.arrays, &f.n, &ignored) &&
-              check_size(&f, &ignored) && mx_h5_spans(&arena, f.file, &spans, &n_spans, &ignored);
+    bool ok = mx_h5_open(arena, data, &f.file, ignored) &&
+              mx_h5_list(arena, f.file, "", &f.arrays, &f.n, ignored) && check_size(&f, ignored) &&
+              mx_h5_spans(arena, f.file, &spans, &n_spans, ignored);
     for (int i = 0; ok && i < f.n; i++)
         ok = is_span(spans, n_spans, f.arrays[i].path) ||
-             read_array(f.file, &f.arrays[i], tile, &ignored);
-    mx_error_release(&ignored);
-    mx_arena_release(&arena);
-    return MX_EXIT_OK;
+             read_array(f.file, &f.arrays[i], tile, ignored);
 }
 
 /* The same of a folder of Hugging Face's: its config and the headers of its files. */
-static MxExit try_folder(void *data) {
-    MxArena arena = {.name = "try"};
-    MxError ignored = {0};
+static void try_folder(MxArena *arena, const void *data, MxError *ignored) {
     MxCkptRef ref;
     CkptFile file;
-    if (mx_ckpt_find(&arena, data, NULL, &ref, &ignored)) ckpt_open(&arena, &ref, &file, &ignored);
-    mx_error_release(&ignored);
-    mx_arena_release(&arena);
-    return MX_EXIT_OK;
+    if (mx_ckpt_find(arena, data, NULL, &ref, ignored)) ckpt_open(arena, &ref, &file, ignored);
 }
 
 bool mx_ckpt_try(const char *ref, MxError *err) {
     MxArena arena = {.name = "try"};
-    enum { MAX_CODE = 128 }; /* above are those of signals that asked us to stop */
     const char *path;
-    MxExit code = MX_EXIT_OK;
-    bool is_hf = mx_hf_is_dir(ref);
-    if (is_hf) path = ref;
-    if (is_hf || is_foreign(&arena, ref, &path)) {
-        code = mx_store_guarded(ref, MX_CONFINE_TO_READING, is_hf ? try_folder : try_file,
-                                (void *)(uintptr_t)path, err);
-        if (code && !err->count)
-            mx_fail(err, (int)code > MAX_CODE ? code : MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                    "%s: could not be read in a child process", ref);
-    }
+    bool ok = mx_hf_is_dir(ref)                ? mx_store_try(ref, try_folder, ref, err)
+              : is_foreign(&arena, ref, &path) ? mx_store_try(ref, try_file, path, err)
+                                               : true;
     mx_arena_release(&arena);
-    return !code;
+    return ok;
 }
 
 /* ---- reading all of it */

@@ -157,3 +157,28 @@ MxExit mx_store_guarded(const char *what, MxConfine how, MxExit (*work)(void *),
     for (int i = 0; i < MX_COUNT(caught); i++) sigaction(caught[i], &before[i], NULL);
     return stopped_by ? (MxExit)(128 + stopped_by) : code;
 }
+
+typedef struct Attempt {
+    MxAttempt *work;
+    const void *data;
+} Attempt;
+
+static MxExit attempt(void *data) {
+    const Attempt *a = data;
+    MxArena arena = {.name = "try"};
+    MxError ignored = {0};
+    a->work(&arena, a->data, &ignored);
+    mx_error_release(&ignored);
+    mx_arena_release(&arena);
+    return MX_EXIT_OK;
+}
+
+bool mx_store_try(const char *what, MxAttempt *work, const void *data, MxError *err) {
+    enum { MAX_CODE = 128 }; /* above are those of signals that asked us to stop */
+    MxExit code =
+        mx_store_guarded(what, MX_CONFINE_TO_READING, attempt, &(Attempt){work, data}, err);
+    if (code && !err->count)
+        mx_fail(err, (int)code > MAX_CODE ? code : MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                "%s: could not be read in a child process", what);
+    return !code;
+}

@@ -190,26 +190,17 @@ static const Mode modes[] = {
     {.run = speak},
 };
 
-/* In a child process: says nothing, for whoever reads them will meet the same errors. */
-static MxExit try_words(void *line) {
-    MxArena arena = {.name = "try"};
-    MxError ignored = {0};
+static void try_words(MxArena *arena, const void *line, MxError *ignored) {
     const char *place = NULL;
     MxTokenizer *tokenizer;
     MxChat *chat;
-    if (find_tokenizer(&arena, line, &place, &tokenizer, &ignored))
-        open_chat(&arena, line, place, false, &chat, &ignored);
-    mx_error_release(&ignored);
-    mx_arena_release(&arena);
-    return MX_EXIT_OK;
+    if (find_tokenizer(arena, line, &place, &tokenizer, ignored))
+        open_chat(arena, line, place, false, &chat, ignored);
 }
 
-static bool try_files(CommandLine *line, MxError *err) {
-    MxExit code = mx_store_guarded(line->dir ? line->dir : "the tokenizer", MX_CONFINE_TO_READING,
-                                   try_words, line, err);
-    if (code && !err->count)
-        mx_fail(err, code, MX_NOWHERE, "the tokenizer could not be read in a child process");
-    return !code && (!line->dir || mx_ckpt_try(line->dir, err));
+static bool try_files(const CommandLine *line, MxError *err) {
+    return mx_store_try(line->dir ? line->dir : "the tokenizer", try_words, line, err) &&
+           (!line->dir || mx_ckpt_try(line->dir, err));
 }
 
 static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {

@@ -75,25 +75,12 @@ static bool find_model(CommandLine *line, MxArena *arena, Given *given, MxError 
     return true;
 }
 
-/* In a child process: says nothing, for whoever reads it will meet the same errors. */
-static MxExit try_found(void *data) {
+static void try_found(MxArena *arena, const void *data, MxError *ignored) {
     const Given *given = data;
     const char *words[MX_FOUND_KEYS];
-    MxArena arena = {.name = "try"};
-    MxError ignored = {0};
     MxText text;
-    mx_text_init(&text, &arena);
-    mx_train_found_data(&text, given->data, given->said, words, &ignored);
-    mx_error_release(&ignored);
-    mx_arena_release(&arena);
-    return MX_EXIT_OK;
-}
-
-static bool try_found_data(Given *given, MxError *err) {
-    MxExit code = mx_store_guarded(given->data, MX_CONFINE_TO_READING, try_found, given, err);
-    if (code && !err->count)
-        mx_fail(err, code, MX_NOWHERE, "%s: could not be read in a child process", given->data);
-    return !code;
+    mx_text_init(&text, arena);
+    mx_train_found_data(&text, given->data, given->said, words, ignored);
 }
 
 static bool find_data(CommandLine *line, MxArena *arena, Given *given, MxError *err) {
@@ -101,7 +88,7 @@ static bool find_data(CommandLine *line, MxArena *arena, Given *given, MxError *
     MxText text;
     mx_text_init(&text, arena);
     if (!given->data) return true;
-    if (!try_found_data(given, err) ||
+    if (!mx_store_try(given->data, try_found, given, err) ||
         !mx_train_found_data(&text, given->data, given->said, words, err))
         return false;
     put_overrides(line, arena, words, MX_FOUND_KEYS);

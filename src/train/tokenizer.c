@@ -55,26 +55,15 @@ MxChatFrom train_chat_from(const MxConfig *c) {
         .named = c->chat_template_path, .text = c->chat_template, .where = mx_config_where(c, key)};
 }
 
-/* In a child process: says nothing, for whoever reads them will meet the same errors. */
-static MxExit try_words(void *data) {
-    const MxConfig *c = data;
-    MxArena arena = {.name = "try"};
-    MxError ignored = {0};
+static void try_words(MxArena *arena, const void *config, MxError *ignored) {
+    MxChatFrom from = train_chat_from(config);
     MxTokenizer *tokenizer;
-    MxChatFrom from = train_chat_from(c);
     MxChat *chat;
-    if (train_open_tokenizer(&arena, c, &tokenizer, &from.dir, &ignored))
-        mx_chat_open(&arena, from, &chat, &ignored);
-    mx_error_release(&ignored);
-    mx_arena_release(&arena);
-    return MX_EXIT_OK;
+    if (train_open_tokenizer(arena, config, &tokenizer, &from.dir, ignored))
+        mx_chat_open(arena, from, &chat, ignored);
 }
 
 bool train_try_tokenizer(const MxConfig *c, MxError *err) {
-    if (!mx_data_reads_text(c->dataset_type) || !strcmp(c->tokenizer_type, "byte")) return true;
-    MxExit code = mx_store_guarded("the tokenizer", MX_CONFINE_TO_READING, try_words,
-                                   (void *)(uintptr_t)c, err);
-    if (code && !err->count)
-        mx_fail(err, code, MX_NOWHERE, "the tokenizer could not be read in a child process");
-    return !code;
+    return !mx_data_reads_text(c->dataset_type) || !strcmp(c->tokenizer_type, "byte") ||
+           mx_store_try("the tokenizer", try_words, c, err);
 }
