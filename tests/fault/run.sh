@@ -565,7 +565,8 @@ per_device_batch_size=16 max_target_length=128"
     left=$(ls -A "$work/tmp"; ls -A "$d/x" | grep -vxE 'LOCK|checkpoints|config.yml|metrics.jsonl|run.log|tensorboard'; ls -A "$d/x/checkpoints" | grep -vxE '[0-9]+')
     [ -z "$left" ] || complain "soak: left behind: $left" "$d"
     # shellcheck disable=SC2012
-    [ "$(ls "$d/x/checkpoints" | wc -l)" -eq 3 ] || complain "soak: other checkpoints than the last three" "$d"
+    saves=$(ls "$d/x/checkpoints" | wc -l)
+    [ "$saves" -eq 3 ] || { [ "$saves" -lt 3 ] && [ "$steps" -le 80 ]; } || complain "soak: other checkpoints than the last three" "$d"
     passed 5 "soak: $seconds s, $n starts, $steps steps, $(($2 / 1024)) MiB"
     rm -rf "$d"
 }
