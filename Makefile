@@ -95,8 +95,8 @@ ifdef SAN    # make test SAN=address,undefined
 B        := build/$(if $(IS_CLANG),clang-)san-$(subst $(comma),-,$(SAN))
 override CFLAGS  += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
 override LDFLAGS += -fsanitize=$(SAN)
-# Memory that was freed is kept from use for a while. Much of it makes tests a third slower, as pages are
-# always new ones; a use after free is one soon after.
+# Sanitizers keep memory that was freed from being used again for a while. With their usual 256 MB all pages
+# are new ones, which makes tests slower by a third, and most uses of freed memory come soon.
 export ASAN_OPTIONS := quarantine_size_mb=8
 endif
 

@@ -17,19 +17,19 @@ struct Samples {
 
 static bool check_lengths(const Samples *s, MxError *err) {
     const MxConfig *c = mx_train_state_config(s->state);
-    const int64_t most = mx_generation(s->state).capacity;
+    const int64_t room = mx_generation(s->state).capacity - c->sample_max_tokens;
     for (int64_t i = 0; i < s->n; i++)
-        if (s->prompts[i].tokens.n + c->sample_max_tokens > most)
+        if (s->prompts[i].tokens.n > room)
             return mx_config_fail(err, c, MX_KEY_sample_prompts,
                                   "prompt %lld has %lld tokens, wanted at most %lld and room for "
                                   "sample_max_tokens=%lld",
                                   (long long)i, (long long)s->prompts[i].tokens.n,
-                                  (long long)(most - c->sample_max_tokens),
+                                  (long long)(room > 0 ? room : 0),
                                   (long long)c->sample_max_tokens);
     return true;
 }
 
-/* Conversations are told by the template of the data's. */
+/* Conversations become text by the chat template of the data. */
 static bool open_words(MxArena *arena, const MxConfig *c, MxWords *out, MxError *err) {
     MxChatFrom from = train_chat_from(c);
     MxTokenizer *tokenizer;
