@@ -218,12 +218,11 @@ typedef struct MxOptions {
 /* mx_options_read — sets the variables of the table. Returns false without an error after options
  * that every program answers, when nothing is left to do: --help (a screen), --help-all, --version
  * (with --verbose the libraries), --man (a manual page), --completion SHELL (a script for bash, zsh
- * or fish), and
- * --complete BEFORE WORD, which such scripts call: the completions of WORD after the word BEFORE,
- * one per line, ":files" for names of files. Every program also has --quiet, --verbose and --color,
- * which configure the log. rest: [argc + 1] arguments that are not options, in order, including all
- * that follow "--"; NULL after the last. Errors: unrecognized options, a value missing or in excess
- * (exit 2). */
+ * or fish), and --complete BEFORE WORD, which such scripts call: the completions of WORD after the
+ * word BEFORE, one per line, ":files" for names of files. Every program also has --quiet, --verbose
+ * and --color, which configure the log. rest: [argc + 1] arguments that are not options, in order,
+ * including all that follow "--"; NULL after the last. Errors: unrecognized options, a value
+ * missing or in excess (exit 2). */
 bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest, MxError *err);
 /* mx_option_int, …_number, …_bool — an option's value; with text NULL *out is not changed. Errors:
  * exit 2. */

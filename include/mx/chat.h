@@ -57,9 +57,8 @@ typedef struct MxChatFrom {
     const char *named;
     const char *text; /* or its Jinja, which a setting holds; NULL = none */
     MxWhere where;    /* the setting of either, for messages */
-    const char
-        *dir;      /* a tokenizer's folder, or a file in it, which names special tokens, or NULL */
-    bool may_lack; /* that the folder has none is no error */
+    const char *dir;  /* of a tokenizer, or a file in it: it names special tokens; NULL = none */
+    bool may_lack;    /* that the folder has none is no error */
 } MxChatFrom;
 
 /* mx_chat_open — a chat template; NULL = there is none, and that may be. Errors: there is none

@@ -148,8 +148,8 @@ typedef struct MxDataConfig {
                      conversation */
     bool completion_only; /* hf: prompts do not count, and of conversations only the assistant's
                              words do */
-    MxChatFrom chat;      /* for conversations; its folder is tokenizer_dir */
-    const char *tokenizer_dir; /* … and `dir`; NULL = none */
+    MxChatFrom chat;      /* for conversations; without `dir`, which is … */
+    const char *tokenizer_dir; /* its tokenizer's; NULL = none */
     const char *token_cache;   /* folder for tokens, found by the content of files; NULL = none */
     MxDataMemory *memory;      /* what this process has read before; NULL = nothing */
     bool remembers;            /* add what is read to `memory` */

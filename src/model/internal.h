@@ -218,7 +218,7 @@ struct Block {
      * queries and keys are multiplied by. */
     int64_t (*rope_width)(const MxConfig *config, const MxLayerSpec *spec);
     double (*scale)(const MxConfig *config, const MxLayerSpec *spec);
-    /* Of experts: the leaf that has a say in who is chosen, and in nothing else; -1 = none. */
+    /* Of experts: the leaves that have a say in who is chosen. */
     MxRouter (*router)(const Spec *spec, const void *own);
     /* Of latent attention: its kernels. */
     MxHeads (*heads)(const MxConfig *config, const void *own);

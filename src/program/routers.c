@@ -1,8 +1,7 @@
 /* routers.c — the part of a program that counts how often each expert is chosen. It balances
  * experts without a loss: a step moves routers' biases towards experts that were chosen too rarely.
- * And it tells how even they are (log_expert_load). Source: Wang et al. 2024; DeepSeek-V3
- * (2024) 2.1.2; MaxText trainers/pre_train/train.py
- * @e591f30c. */
+ * And it tells how even they are (log_expert_load). Source: Wang et al. 2024; DeepSeek-V3 (2024)
+ * 2.1.2; MaxText trainers/pre_train/train.py @e591f30c. */
 #include <mx/program.h>
 
 #include "internal.h"
@@ -131,7 +130,7 @@ static void ask(MxTrainState *s, MxTrace *t, MxModelInputs *in) {
     (void)t;
     const Routers *own = program_part(s, PART_routers);
     in->loads = own->loads;
-    in->kept = own->kept;
+    if (s->config->log_expert_load) in->kept = own->kept;
 }
 
 static void observe(MxTrainState *s, MxTrace *t, bool add) {

@@ -19,8 +19,6 @@ char *report_next_line(char **text);
 const char *report_bytes(MxArena *arena, int64_t bytes);
 const char *report_time(MxArena *arena, int64_t seconds);
 
-/* report_html — a text of any kind as HTML has it, in elements and in quoted attributes. */
-const char *mx_html(MxArena *arena, const char *text);
 /* report_json_string — as a string of JSON that may stand inside a script element. */
 const char *report_json_string(MxArena *arena, const char *text);
 

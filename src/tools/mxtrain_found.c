@@ -120,7 +120,7 @@ static bool find_both(CommandLine *line, MxArena *arena, Given *given, MxConfig 
     if (rest.len) add_found(given, "the length of the data", &rest);
     mx_arena_release(&data.arena);
     ok = ok && (!rest.len || load(line, arena, given, config, err));
-    if (ok) (*config)->data_memory = data.memory;
+    if (ok && data.data) (*config)->data_memory = data.memory;
     return ok;
 }
 

@@ -218,8 +218,9 @@ bool train_open_data(MxArena *arena, const MxConfig *c, TrainWants wants, TrainD
 }
 
 bool train_try_data(const MxConfig *c, MxComm *comm, TrainWants wants, MxError *err) {
-    bool ok = mx_comm_rank(comm) > 0 || train_try_tokenizer(c, err);
-    for (int is_eval = 0; ok && is_eval < 2 && mx_comm_rank(comm) == 0; is_eval++) {
+    bool was_read = c->data_memory != NULL; /* of training, for what data= finds */
+    bool ok = mx_comm_rank(comm) > 0 || was_read || train_try_tokenizer(c, err);
+    for (int is_eval = was_read; ok && is_eval < 2 && mx_comm_rank(comm) == 0; is_eval++) {
         MxDataConfig config = train_data_config(c, NULL, is_eval);
         ok = !train_reads(c, wants, is_eval) || mx_data_try(&config, err);
     }
