@@ -533,7 +533,8 @@ END
 
 # soak SECONDS EVERY — a run that is killed about every so many seconds and started again, until the time
 # is over; then SIGTERM ends it.  Every step is in its metrics once; the last starts take no more memory
-# than the first; nothing is left but what belongs to a run.
+# than the first; nothing is left but what belongs to a run.  None is killed before there is a checkpoint:
+# the next would begin anew, and rightly keep the metrics of the one before it.
 soak() {
     seconds=$1 every=$2 n=0 d=$work/soak code=137 over=$(($(date +%s) + $1))
     keys="steps=1000000000 num_epoch=1000000000 eval_interval=200 checkpoint_period=40 max_num_checkpoints_to_keep=3
@@ -546,6 +547,9 @@ per_device_batch_size=16 max_target_length=128"
         code=$(
             TMPDIR=$work/tmp "$binary" --config configs/base.yml $model base_output_directory="$d" run_name=x \
                 $keys >"$d/log" 2>&1 </dev/null &
+            until ls "$d/x/checkpoints" 2>/dev/null | grep -qxE '[0-9]+'; do
+                kill -0 $! 2>/dev/null && sleep 0.1 || break
+            done
             sleep $((every / 2 + 1 + $(random "$every")))
             awk '$1 == "VmHWM:" { print $2 }' "/proc/$!/status" >>"$work/memory" 2>/dev/null
             [ "$(date +%s)" -lt "$over" ] && kill -9 $! 2>/dev/null || kill -TERM $! 2>/dev/null
