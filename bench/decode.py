@@ -4,7 +4,8 @@
   bench/decode.py --python VENV/bin/python [--llama-bench PATH --gguf-python VENV/bin/python] [--dtypes bf16,f32] [--rounds 3]
 
 All have W1's shapes, random weights in the dtype, batch 1, a prompt of 512 tokens and 64 more, and the fastest of a process's
-rounds counts. Every process becomes a row of results.csv, kind "prefill" or "decode", as bench/run.py's do; this prints the ratios of each round's pairs.
+rounds counts. Every process becomes a row of results.csv, kind "prefill" or "decode", as bench/run.py's do; this prints the ratios of each round's pairs
+and writes RESULTS.md anew.
 --python has torch and transformers. llama-bench is built from the sources in llama-cpp-python's sdist
 (cmake -B build VENDOR/llama.cpp && cmake --build build --target llama-bench); --gguf-python has gguf and numpy and writes its file.
 """
@@ -87,6 +88,7 @@ def read_options():
     p.add_argument("--rounds", type=int, default=3, help="how often each pair runs (default %(default)s)")
     p.add_argument("--build", type=pathlib.Path, default=machine.ROOT / "build", help="folder of bench/generate")
     p.add_argument("--csv", type=pathlib.Path, default=machine.ROOT / "bench" / "results.csv", help="rows are added")
+    p.add_argument("--results", type=pathlib.Path, default=machine.ROOT / "bench" / "RESULTS.md", help="written anew")
     return p.parse_args()
 
 
@@ -99,6 +101,7 @@ def main():
     rivals = {"transformers": transformers, **({"llama.cpp": llama} if options.llama_bench else {})}
     for dtype in options.dtypes:
         sitting.attempt(dtype, lambda: compare(sitting, dtype, rivals, options.rounds))
+    options.results.write_text(run.report.render(run.report.read(options.csv)))
     return 1 if sitting.failures else 0
 
 

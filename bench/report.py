@@ -139,20 +139,32 @@ def over_eager(rows):
     return faster(rows, "eager")
 
 
-# What is wanted at each level of COLUMNS; None = nothing is.
+def over_transformers(rows):
+    return faster(rows, "transformers")
+
+
+def over_llama(rows):
+    return faster(rows, "llama.cpp")
+
+
+# What is measured in rows of a kind, beside whom, and what is wanted at each level of COLUMNS; None = nothing is.
 BY_LEVEL = (
-    ("W1 f32, tokens/s over PyTorch eager", "w1", "f32", over_eager, True, (1.45, 2.7, 1.35)),
-    ("W1 f32, a step over its matmuls alone", "w1", "f32", over_floor, False, (1.08, 1.10, 1.08)),
-    ("W1 f32, peak RSS over PyTorch eager", "w1", "f32", memory_ratio, False, (0.62, 0.62, 0.60)),
-    ("W1 bf16, tokens/s over PyTorch compile", "w1", "bf16", over_compile, True, (5, 1.6, 2.5)),
-    ("W2 f32, tokens/s over PEFT eager", "w2", "f32", over_eager, True, (1.6, 2.5, 1.6)),
-    ("W2 bf16, tokens/s over PEFT eager", "w2", "bf16", over_eager, True, (None, 2, 4)),
-    ("W2Q f32, tokens/s over nf4 on PyTorch eager", "w2q", "f32", over_eager, True, (3, 3, 3)),
-    ("W3 f32, steps/s over PyTorch eager", "w3", "f32", over_eager, True, (2.5, 3, 2.5)),
-    ("W4 f32, steps/s over PyTorch SDPA", "w4", "f32", over_eager, True, (1.8, 2.5, 1.6)),
-    ("W4 bf16, steps/s over PyTorch SDPA", "w4", "bf16", over_eager, True, (None, 2.2, 3.5)),
-    ("W6 f32, steps/s over PyTorch eager", "w6", "f32", over_eager, True, (1.6, 2.5, 1.6)),
-    ("W6 bf16, steps/s over PyTorch eager", "w6", "bf16", over_eager, True, (None, 2, 4)),
+    ("W1 f32, tokens/s over PyTorch eager", "compare", "w1", "f32", "eager", over_eager, True, (1.45, 2.7, 1.35)),
+    ("W1 f32, a step over its matmuls alone", "compare", "w1", "f32", "eager", over_floor, False, (1.08, 1.10, 1.08)),
+    ("W1 f32, peak RSS over PyTorch eager", "compare", "w1", "f32", "eager", memory_ratio, False, (0.62, 0.62, 0.60)),
+    ("W1 bf16, tokens/s over PyTorch compile", "compare", "w1", "bf16", "eager", over_compile, True, (5, 1.6, 2.5)),
+    ("W2 f32, tokens/s over PEFT eager", "compare", "w2", "f32", "eager", over_eager, True, (1.6, 2.5, 1.6)),
+    ("W2 bf16, tokens/s over PEFT eager", "compare", "w2", "bf16", "eager", over_eager, True, (None, 2, 4)),
+    ("W2Q f32, tokens/s over nf4 on PyTorch eager", "compare", "w2q", "f32", "eager", over_eager, True, (3, 3, 3)),
+    ("W3 f32, steps/s over PyTorch eager", "compare", "w3", "f32", "eager", over_eager, True, (2.5, 3, 2.5)),
+    ("W4 f32, steps/s over PyTorch SDPA", "compare", "w4", "f32", "eager", over_eager, True, (1.8, 2.5, 1.6)),
+    ("W4 bf16, steps/s over PyTorch SDPA", "compare", "w4", "bf16", "eager", over_eager, True, (None, 2.2, 3.5)),
+    ("W6 f32, steps/s over PyTorch eager", "compare", "w6", "f32", "eager", over_eager, True, (1.6, 2.5, 1.6)),
+    ("W6 bf16, steps/s over PyTorch eager", "compare", "w6", "bf16", "eager", over_eager, True, (None, 2, 4)),
+    ("W1 f32, tokens one by one over transformers", "decode", "w1", "f32", "transformers", over_transformers, True, (3, 3, 3)),
+    ("W1 bf16, tokens one by one over transformers", "decode", "w1", "bf16", "transformers", over_transformers, True, (3, 3, 3)),
+    ("W1 f32, tokens one by one over llama.cpp", "decode", "w1", "f32", "llama.cpp", over_llama, True, (1, 1, 1)),
+    ("W1 bf16, tokens one by one over llama.cpp", "decode", "w1", "bf16", "llama.cpp", over_llama, True, (1, 1, 1)),
 )
 
 
@@ -168,10 +180,10 @@ def cell(values, limit, is_least):
 def bars_by_level(rows):
     """One line a bar, a cell a level: of the newest sitting there with a rival, or without one."""
     lines = []
-    for name, workload, dtype, measure, is_least, wanted in BY_LEVEL:
+    for name, kind, workload, dtype, beside, measure, is_least, wanted in BY_LEVEL:
         cells = []
         for (_, levels), limit in zip(COLUMNS, wanted):
-            part = latest([r for r in rows if r["level"] in levels], "compare", workload, dtype, "eager")
+            part = latest([r for r in rows if r["level"] in levels], kind, workload, dtype, beside)
             cells.append(cell(measure(part), limit, is_least))
         lines.append([name] + cells)
     return table(["measured (wanted)"] + [column for column, _ in COLUMNS], lines)
@@ -368,11 +380,20 @@ def table_ops(rows):
                                                lines)
 
 
+def table_tokens(rows):
+    lines = [[who, len(part), text_of(median_of(part, "tokens_per_s"), 4), text_of(min(r["tokens_per_s"] for r in part)),
+              text_of(max(r["tokens_per_s"] for r in part)), text_of(median_of(part, "rss_mb"), 4)]
+             for (who,), part in groups(rows, ("who",)).items()]
+    return table(["who", "processes", "tokens/s", "least", "most", "peak RSS MB"], lines)
+
+
 SECTIONS = (("compare", "{workload} {dtype}", table_compare),
             ("length", "{workload} {dtype}: memory against length", table_length),
             ("growth", "Growth, {workload} {dtype}", table_growth),
             ("ranks", "A rank for each core, {workload} {dtype}", table_compare),
             ("remat", "Rematerialisation, {workload} {dtype}", table_remat),
+            ("prefill", "A prompt of 512 tokens, {workload} {dtype}", table_tokens),
+            ("decode", "64 tokens one by one behind it, {workload} {dtype}", table_tokens),
             ("save", "Saving the state of {workload}: to disk, synced", table_io),
             ("load", "Loading the state of {workload}: ours with its hashes checked", table_io),
             ("saving", "A step while a checkpoint is written, {workload} {dtype}", table_saving),
