@@ -140,7 +140,8 @@ typedef struct MxModelInputs {
     MxBalance *balance; /* receives the load-balancing loss of experts; NULL = not requested */
     MxBalance *index;   /* receives the loss of indexers; likewise */
     /* Receive by the kernel of a router how often each expert was chosen, f32 [X], and, with a
-     * capacity, how many of these choices it had room for; NULL = not requested. */
+     * capacity, how many of these choices it had room for, from MX_NONE on, over all layers that
+     * have the router; NULL = not requested. */
     MxValue *loads, *kept;
     /* Receives the largest score of each row and head, f32 [B, N], by parameter (the `query` of
      * mx_model_heads); NULL = not requested. */

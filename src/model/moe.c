@@ -9,7 +9,7 @@
  * X experts, C choices of a token, S slots of an expert, M width of an expert. */
 #include <mx/model.h>
 
-#include "internal.h"
+#include "balance.h"
 
 #include <math.h>
 
@@ -161,38 +161,6 @@ typedef struct Routes {
     MxValue ids_BTC, weights_BTC;
 } Routes;
 
-/* Probabilities of experts, and which of them tokens chose, as the loss of balance reads them. */
-typedef struct Shares {
-    MxValue of_experts_BTX, ids_BTC;
-} Shares;
-
-/* Those of Megatron-LM read the scores alone: neither the bias nor groups of experts play a part.
- * Source: Megatron-LM's seq_aux_loss; MaxText layers/moe.py megatron_aux_loss_inputs @0.2.5. */
-static Shares shares_of_scores(const Pass *p, MxValue scores_BTX) {
-    MxTopKAttr best = {.k = p->model->config->num_experts_per_tok};
-    return (Shares){mx_share(p->t, scores_BTX), mx_top_k(p->t, scores_BTX, best)};
-}
-
-/* The loss of layers is their mean, in which a token counts as often as it chooses; as Megatron-LM
- * has it, their sum, in which it counts once. */
-static void add_balance(const Pass *p, const Spec *spec, MxValue scores_BTX, MxValue by_BTX,
-                        MxValue ids_BTC) {
-    MxTrace *t = p->t;
-    const MxConfig *c = p->model->config;
-    if (!p->balance || c->load_balance_loss_weight <= 0) return;
-    bool as_megatron = c->moe_use_megatron_seq_aux_loss && spec->score == SCORE_SIGMOID;
-    MxShape shape = mx_trace_type(t, scores_BTX).shape;
-    double mean = (double)shape.dim[2] / (double)shape.dim[0];
-    double weight = c->load_balance_loss_weight * mean;
-    if (as_megatron) weight /= (double)c->num_experts_per_tok;
-    Shares shares =
-        as_megatron ? shares_of_scores(p, scores_BTX) : (Shares){mx_softmax(t, by_BTX), ids_BTC};
-    MxValue one = mx_balance(t, shares.of_experts_BTX, shares.ids_BTC, weight);
-    MxBalance *all = p->balance;
-    all->sum = all->n ? mx_add(t, all->sum, one) : one;
-    all->n = as_megatron ? 1 : all->n + 1;
-}
-
 static MxTopKAttr choice_of(const MxConfig *c) {
     MxTopKAttr attr = {.k = c->num_experts_per_tok};
     bool has_groups = mx_family_reads(mx_family_find(c->decoder_block), "n_routing_groups");
@@ -254,8 +222,8 @@ static Routes route(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_
                       : l->table >= 0 ? mx_row_ids(t, p->params[l->table], p->tokens_BT)
                                       : mx_top_k(t, by_BTX, choice_of(c));
     MxValue weights_BTC = weigh(p, spec, l, scores_BTX, by_BTX, ids_BTC);
-    if (l->table < 0) add_balance(p, spec, scores_BTX, by_BTX, ids_BTC);
-    if (p->loads) p->loads[l->gate.kernel] = mx_count_ids(t, ids_BTC, c->num_experts);
+    if (l->table < 0) model_add_balance(p, spec, scores_BTX, by_BTX, ids_BTC);
+    if (p->loads) model_add_counts(p, &p->loads[l->gate.kernel], ids_BTC);
     return (Routes){ids_BTC, mx_cast(t, mx_cast(t, weights_BTC, p->model->dtype), MX_F32)};
 }
 
@@ -343,7 +311,7 @@ static MxValue made_by_experts(const Pass *p, const Spec *spec, const Leaves *l,
     MxSlotsAttr slots = slots_of(c, mx_trace_type(t, x_BTD).shape.dim[1]);
     MxValue x_BXSD = mx_to_slots(t, x_BTD, ids_BTC, slots);
     if (x_BXSD < 0) return MX_NONE; /* the trace has failed */
-    if (p->kept) p->kept[l->gate.kernel] = mx_count_ids(t, x_BXSD + 1, c->num_experts);
+    if (p->kept) model_add_counts(p, &p->kept[l->gate.kernel], x_BXSD + 1);
     MxValue made_BXSD = pass_experts(p, spec, l, (ExpertRows){x_BXSD, x_BXSD + 1, true});
     return mx_from_slots(t, made_BXSD, ids_BTC, slots);
 }

@@ -94,19 +94,14 @@ static bool check_chains(const MxConfig *c, const Ties *ties, MxError *err) {
     return true;
 }
 
-static bool are_tied(const MxConfig *c, MxRouter a, MxRouter b) {
-    return (a.bias >= 0 && a.bias == b.bias) || (c->log_expert_load && a.kernel == b.kernel);
-}
-
 /* What steps change besides the optimizer would be changed once for each use. */
 static bool check_changed(const MxModel *model, MxError *err) {
     const MxConfig *c = model->config;
     for (int i = 0; i < model->n_routers; i++)
         for (int k = 0; k < i; k++)
-            if (are_tied(c, model->routers[i], model->routers[k]))
+            if (model->routers[i].bias >= 0 && model->routers[i].bias == model->routers[k].bias)
                 return mx_config_fail(err, c, key,
-                                      "not available for routers, of which "
-                                      "log_expert_load and biases are of a layer");
+                                      "not available for routers, whose biases are of a layer");
     for (int i = 0; c->use_qk_clip && i < model->n_heads; i++)
         for (int k = 0; k < i; k++)
             if (model->heads[i].query == model->heads[k].query ||

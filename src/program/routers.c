@@ -23,7 +23,7 @@ typedef struct Moves {
     int moments[MOVES];
 } Moves;
 
-/* What log_expert_load tells: of all layers together, then of each. */
+/* What log_expert_load tells: of all layers together, then, if it is "layers", of each. */
 enum { LOAD_MAX, DROPPED, LOADS_OF_LAYERS };
 
 typedef struct Routers {
@@ -33,6 +33,7 @@ typedef struct Routers {
     int *counts_of;        /* [parameter: a router's bias] the same as `counts` */
     Norms *norms;          /* [parameter: a router's bias] NULL = nobody asks */
     Moves *moves;          /* likewise */
+    int *kernels, n;       /* parameters: of all routers whose loads are told, each once */
     int metric;            /* the first one of log_expert_load */
 } Routers;
 
@@ -40,8 +41,16 @@ static bool moves_biases(const MxConfig *config) {
     return config->routed_bias && config->routed_bias_update_rate > 0 && !config->enable_lora;
 }
 
+static bool tells_loads(const MxConfig *config) {
+    return strcmp(config->log_expert_load, "none") && mx_model_has_experts(config);
+}
+
+static bool tells_layers(const MxConfig *config) {
+    return !strcmp(config->log_expert_load, "layers");
+}
+
 static bool is_wanted(const MxConfig *config) {
-    return moves_biases(config) || config->log_expert_load;
+    return moves_biases(config) || tells_loads(config);
 }
 
 /* Of a router's bias: "decoder-layers_2" of "decoder/layers_2/mlp/MoeBlock_0/gate/bias". MaxText
@@ -81,15 +90,23 @@ static const char *load_of_layer(MxArena *arena, const char *path) {
                            (int)strcspn(slash + 1, "/"), slash + 1);
 }
 
-static void declare_loads(MxTrainState *s, Routers *own) {
+/* Variables for the loads of a router. */
+static void declare_load(MxTrainState *s, Routers *own, int kernel) {
+    const char *path = mx_model_params(s->model)->leaves[kernel].path;
+    const MxType counts = {MX_F32, MX_SHAPE(s->config->num_experts)};
+    own->counts[kernel] = program_add_var(s, "load", path, counts);
+    if (tells_loads(s->config) && mx_config_has_capacity(s->config))
+        own->rooms[kernel] = program_add_var(s, "room", path, counts);
+    if (tells_loads(s->config)) own->kernels[own->n++] = kernel;
+}
+
+static void declare_metrics(MxTrainState *s, Routers *own) {
     const MxTree *params = mx_model_params(s->model);
-    int n;
-    const MxRouter *routers = mx_model_routers(s->model, &n);
     own->metric = s->n_told;
     program_add_metric(s, "moe/expert_load_max", METRIC_LARGEST);
     program_add_metric(s, "moe/dropped_choices", METRIC_LARGEST);
-    for (int i = 0; i < n; i++)
-        program_add_metric(s, load_of_layer(s->arena, params->leaves[routers[i].kernel].path),
+    for (int i = 0; tells_layers(s->config) && i < own->n; i++)
+        program_add_metric(s, load_of_layer(s->arena, params->leaves[own->kernels[i]].path),
                            METRIC_LARGEST);
 }
 
@@ -100,37 +117,35 @@ static bool declare(MxTrainState *s, MxError *err) {
     const MxTree *params = mx_model_params(s->model);
     int n;
     const MxRouter *routers = mx_model_routers(s->model, &n);
-    const MxType counts = {MX_F32, MX_SHAPE(c->num_experts)};
     own->loads = mx_new_n(s->arena, MxValue, params->n);
     own->kept = mx_new_n(s->arena, MxValue, params->n);
     own->counts = mx_new_n(s->arena, int, params->n);
     own->rooms = mx_new_n(s->arena, int, params->n);
     own->counts_of = mx_new_n(s->arena, int, params->n);
+    own->kernels = mx_new_n(s->arena, int, n);
     if (c->log_moe_bias_norms) own->norms = mx_new_n(s->arena, Norms, params->n);
     if (c->log_step_diagnostics) own->moves = mx_new_n(s->arena, Moves, params->n);
     for (int i = 0; i < params->n; i++)
-        own->loads[i] = own->kept[i] = own->counts[i] = own->rooms[i] = own->counts_of[i] = MX_NONE;
-    if (c->log_expert_load && n) declare_loads(s, own);
+        own->counts[i] = own->rooms[i] = own->counts_of[i] = MX_NONE;
     for (int i = 0; i < n; i++) {
         int kernel = routers[i].kernel, bias = moves_biases(c) ? routers[i].bias : -1;
         bool moves = bias >= 0 && program_is_trained(s, &params->leaves[bias]);
-        const char *path = params->leaves[kernel].path;
-        if (moves || c->log_expert_load)
-            own->counts[kernel] = program_add_var(s, "load", path, counts);
-        if (c->log_expert_load && mx_config_has_capacity(c))
-            own->rooms[kernel] = program_add_var(s, "room", path, counts);
+        bool is_new = own->counts[kernel] == MX_NONE; /* layers may share one */
+        if (is_new && (moves || tells_loads(c))) declare_load(s, own, kernel);
         if (moves) own->counts_of[bias] = own->counts[kernel];
         if (bias >= 0 && own->norms) declare_norms(s, bias, &own->norms[bias]);
         if (bias >= 0 && own->moves) declare_moves(s, bias, &own->moves[bias]);
     }
+    if (own->n) declare_metrics(s, own);
     return true;
 }
 
 static void ask(MxTrainState *s, MxTrace *t, MxModelInputs *in) {
     (void)t;
     const Routers *own = program_part(s, PART_routers);
+    for (int i = 0; i < mx_model_params(s->model)->n; i++) own->loads[i] = own->kept[i] = MX_NONE;
     in->loads = own->loads;
-    if (s->config->log_expert_load) in->kept = own->kept;
+    if (tells_loads(s->config)) in->kept = own->kept;
 }
 
 static void observe(MxTrainState *s, MxTrace *t, bool add) {
@@ -206,19 +221,16 @@ static Load load_of(const MxTrainState *s, int var) {
 /* Of as many choices as each had if they were even. */
 static void tell_loads(MxTrainState *s) {
     const Routers *own = program_part(s, PART_routers);
-    int n;
-    const MxRouter *routers = mx_model_routers(s->model, &n);
     double most = 0, all = 0, kept = 0;
-    if (!n) return; /* all layers are dense */
-    for (int i = 0; i < n; i++) {
-        int kernel = routers[i].kernel;
+    for (int i = 0; i < own->n; i++) {
+        int kernel = own->kernels[i];
         Load load = load_of(s, own->counts[kernel]);
         double over = load.most * (double)s->config->num_experts / load.all;
         bool drops = own->rooms[kernel] != MX_NONE;
         most = fmax(most, over);
         all += load.all;
         kept += drops ? load_of(s, own->rooms[kernel]).all : load.all;
-        program_tell(s, own->metric + LOADS_OF_LAYERS + i, over);
+        if (tells_layers(s->config)) program_tell(s, own->metric + LOADS_OF_LAYERS + i, over);
     }
     program_tell(s, own->metric + LOAD_MAX, most);
     program_tell(s, own->metric + DROPPED, 1 - kept / all);
@@ -226,7 +238,7 @@ static void tell_loads(MxTrainState *s) {
 
 static void tell(MxTrainState *s) {
     const Routers *own = program_part(s, PART_routers);
-    if (s->config->log_expert_load) tell_loads(s);
+    if (own->n) tell_loads(s);
     for (int i = 0; own->norms && i < mx_model_params(s->model)->n; i++)
         for (int k = 0; k < NORMS && own->counts_of[i] != MX_NONE; k++) {
             float squares;

@@ -62,6 +62,7 @@ static const struct {
     {MX_KEY_mlp_activations, "[gelu,linear]"},
     {MX_KEY_attention_type, "full"},
     {MX_KEY_routed_score_func, "sigmoid"},
+    {MX_KEY_log_expert_load, "layers"},
     {MX_KEY_rope_type, "yarn"},
     {MX_KEY_param_scan_axis, "0"},
     {MX_KEY_dtype, "bfloat16"},

@@ -143,7 +143,7 @@ static const struct {
 START_TEST(loads_of_experts_are_told) {
     MxArena arena = {.name = "told"};
     const char *words =
-        mx_arena_printf(&arena, "log_expert_load=true max_target_length=8 %s", chosen[_i].words);
+        mx_arena_printf(&arena, "log_expert_load=layers max_target_length=8 %s", chosen[_i].words);
     MxTrainState *state = make_empty_step(
         &arena, "base_num_decoder_layers=2 vocab_size=300 decoder_block=mixtral num_experts=4",
         words);
