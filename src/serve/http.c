@@ -2,6 +2,7 @@
  * library reads and sends; a complete request is suspended until the worker has something to send.
  * One lock protects all data that both threads use. */
 #include "internal.h"
+#include "watch.h"
 
 #include <errno.h>
 #include <microhttpd.h>
@@ -11,8 +12,9 @@
 #include <unistd.h>
 
 enum {
-    MOST_CONNECTIONS = 1024,
-    IDLE_S = 60,  /* of a connection that waits for its client */
+    IDLE_S = 60,  /* of a connection between two requests, or whose client does not read */
+    HEAD_S = 10,  /* for the first request's head to come */
+    BODY_S = 30,  /* for the body, and 1 more for each MiB that it may have */
     DRAINED = 16, /* times the largest body: of one that is too large, before it is cut off */
     CLOSING_S = 5
 };
@@ -23,6 +25,7 @@ struct Http {
     size_t largest; /* body */
     pthread_mutex_t lock;
     int n_open; /* requests */
+    Watch watch;
 };
 
 typedef struct Route Route;
@@ -137,6 +140,11 @@ static void let_go(Connection *c) {
     mx_arena_release(&memory);
 }
 
+static Guest *guest_of(struct MHD_Connection *mhd) {
+    return MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+}
+
+/* The head of a request is there. */
 static Connection *begin(Http *http, struct MHD_Connection *mhd, const char *url,
                          const char *method) {
     MxArena memory = {.name = "connection"};
@@ -153,6 +161,7 @@ static Connection *begin(Http *http, struct MHD_Connection *mhd, const char *url
     c->memory = memory;
     pthread_mutex_lock(&http->lock);
     http->n_open++;
+    watch_expect(guest_of(mhd), &c->is_gone, BODY_S + (double)(http->largest >> 20));
     pthread_mutex_unlock(&http->lock);
     return c;
 }
@@ -162,6 +171,7 @@ static void submit(Connection *c) {
     pthread_mutex_lock(&c->http->lock);
     c->is_submitted = true;
     c->users++;
+    watch_expect(guest_of(c->mhd), &c->is_gone, 0);
     suspend(c);
     pthread_mutex_unlock(&c->http->lock);
     if (serve_submit(c->http->server, c->job)) return;
@@ -213,14 +223,25 @@ static void completed(void *context, struct MHD_Connection *mhd, void **own,
                       enum MHD_RequestTerminationCode code) {
     Http *http = context;
     Connection *c = *own;
-    (void)mhd, (void)code;
+    (void)code;
     if (!c) return;
     *own = NULL;
     pthread_mutex_lock(&http->lock);
     c->is_gone = true;
     http->n_open--;
+    watch_expect(guest_of(mhd), NULL, IDLE_S);
     pthread_mutex_unlock(&http->lock);
     let_go(c);
+}
+
+static void come_or_go(void *context, struct MHD_Connection *mhd, void **guest,
+                       enum MHD_ConnectionNotificationCode what) {
+    Http *http = context;
+    int fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED)
+        *guest = watch_come(&http->watch, fd, HEAD_S);
+    else
+        watch_go(&http->watch, *guest);
 }
 
 /* ---- the worker's side */
@@ -300,12 +321,15 @@ bool http_open(MxArena *arena, const char *address, size_t largest, void *server
     http->server = server;
     http->largest = largest;
     pthread_mutex_init(&http->lock, NULL);
-    http->daemon = MHD_start_daemon(
-        MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, handle, http,
-        MHD_OPTION_LISTEN_SOCKET, descriptor, MHD_OPTION_NOTIFY_COMPLETED, completed, http,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)MOST_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)IDLE_S, MHD_OPTION_END);
+    bool is_watched = !watch_start(&http->watch, &http->lock);
+    if (is_watched)
+        http->daemon = MHD_start_daemon(
+            MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, handle, http,
+            MHD_OPTION_LISTEN_SOCKET, descriptor, MHD_OPTION_NOTIFY_COMPLETED, completed, http,
+            MHD_OPTION_NOTIFY_CONNECTION, come_or_go, http, MHD_OPTION_CONNECTION_LIMIT,
+            (unsigned)WATCH_MOST, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_END);
     if (http->daemon) return true;
+    if (is_watched) watch_stop(&http->watch);
     close(descriptor);
     return mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "--serve: could not start listening at %s",
                    address);
@@ -328,5 +352,6 @@ void http_close(Http *http) {
     double until = mx_clock_s() + CLOSING_S;
     while (count_open(http) && mx_clock_s() < until) nanosleep(&nap, NULL);
     MHD_stop_daemon(http->daemon);
+    watch_stop(&http->watch);
     pthread_mutex_destroy(&http->lock);
 }

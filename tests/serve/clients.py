@@ -6,8 +6,10 @@ import json
 import os
 import random
 import signal
+import socket
 import sys
 import threading
+import time
 
 PORT, PID = int(sys.argv[1]), int(sys.argv[2])
 CLIENTS = 64
@@ -135,6 +137,58 @@ def wrong_requests():
     check("memory is flat", resident() - before < 4 << 20, resident() - before)
 
 
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 40\r\n"
+CHUNK = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{}"
+
+
+def closed_after(sent, leaves, byte=b""):
+    """Seconds until the server ends the connection of a client that sends, and perhaps closes its side, or sends
+    a byte more each second."""
+    client = socket.create_connection(("127.0.0.1", PORT))
+    start = time.monotonic()
+    client.sendall(sent)
+    if leaves:
+        client.shutdown(socket.SHUT_WR)
+    client.settimeout(1)
+    while time.monotonic() - start < 50:
+        try:
+            if not client.recv(4096):
+                break
+        except TimeoutError:
+            try:
+                client.sendall(byte)
+            except OSError:
+                break
+        except OSError:
+            break
+    client.close()
+    return time.monotonic() - start
+
+
+# What was sent, whether the client then closes its side, what it sends each second, and when it is cut off.
+UNFINISHED = [(b"", True, b"", 0, 5), (b"POST /v1/co", True, b"", 0, 5), (HEAD, True, b"", 0, 5), (HEAD + b"\r\n{}", True, b"", 0, 5),
+              (CHUNK, True, b"", 0, 5), (b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n", True, b"", 0, 5),
+              (b"", False, b"", 9, 20), (b"POST /v1/co", False, b"m", 9, 20), (HEAD, False, b"", 9, 20),
+              (HEAD + b"\r\n", False, b" ", 30, 45)]
+
+
+def unfinished(sent, leaves, byte, low, high):
+    seconds = closed_after(sent, leaves, byte)
+    check("a request that is never finished", low <= seconds <= high, f"{sent} {leaves} {byte} {seconds:.1f} s")
+
+
+def clients_that_left():
+    """Whoever leaves frees a row, with a stream or without."""
+    for streams in (False, True):
+        left = [socket.create_connection(("127.0.0.1", PORT)) for _ in range(40)]
+        for client in left:
+            body = json.dumps({"prompt": "the cat", "max_tokens": 100, "stream": streams}).encode()
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        for client in left:
+            client.close()
+        check("after those that left", ask("/v1/completions", b'{"prompt":"a","max_tokens":1}')[0] == 200)
+
+
 def ends_at_last():
     """What has begun when the server is told to end still ends."""
     connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
@@ -148,8 +202,14 @@ def ends_at_last():
 
 check("health", ask("/health", None, "GET") == (200, b'{"status":"ok"}\n'))
 check("models", [m["id"] for m in json.loads(ask("/v1/models", None, "GET")[1])["data"]] == ["r"])
+slow = [threading.Thread(target=unfinished, args=case) for case in UNFINISHED]
+for one in slow:
+    one.start()
 many_clients()
 wrong_requests()
+clients_that_left()
+for one in slow:
+    one.join()
 ends_at_last()
 print(f"{counts[0]} passed, {counts[1]} failed")
 sys.exit(1 if counts[1] else 0)
