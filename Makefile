@@ -186,7 +186,7 @@ $B/test_mpi: $(patsubst %.c,$B/%.o,$(wildcard tests/mpi/*.c)) $(OP_CASES) $(COMM
 MPIRUN      := $(if $(SAN),ASAN_OPTIONS=$(ASAN_OPTIONS):detect_leaks=0) OMP_NUM_THREADS=1 mpirun --allow-run-as-root --oversubscribe --bind-to none -mca mpi_yield_when_idle 1
 
 # A worker of the test's own stands behind the server.
-$B/fuzz_http: override LDFLAGS += -Wl$(comma)--wrap=serve_submit$(comma)--wrap=serve_models
+$B/fuzz_http: override LDFLAGS += -Wl$(comma)--wrap=serve_submit$(comma)--wrap=serve_models$(comma)--wrap=serve_model
 
 $B/test_device: $(TILES_IN_C:%=$B/device/cpu/%.o)
 $(if $(TILES_IN_C),$B/test_device: override LDFLAGS += -Wl$(comma)--wrap=cpu_level_find)

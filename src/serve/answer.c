@@ -66,7 +66,7 @@ static void add_content(MxText *out, const Answer *a, const MxReply *reply) {
             mx_text_add(out, "%s%d", b ? "," : "", (unsigned char)text[b]);
         mx_text_add(out, "],\"top_logprobs\":[]}");
     }
-    mx_text_add(out, "]}");
+    mx_text_add(out, "],\"refusal\":null}");
     mx_arena_release(&scratch);
 }
 
@@ -82,7 +82,8 @@ const char *answer_whole(MxArena *arena, const Answer *a, const MxReply *reply) 
     add_head(&out, a, words[a->job->kind].whole);
     mx_text_add(&out, ",\"choices\":[{\"index\":0,");
     if (is_chat)
-        mx_text_add(&out, "\"message\":{\"role\":\"assistant\",\"content\":%s}", text);
+        mx_text_add(&out, "\"message\":{\"role\":\"assistant\",\"content\":%s,\"refusal\":null}",
+                    text);
     else
         mx_text_add(&out, "\"text\":%s", text);
     mx_text_add(&out, ",\"logprobs\":");
@@ -140,12 +141,16 @@ const char *answer_last(MxArena *arena, const Answer *a, const MxReply *reply) {
     return out.data;
 }
 
-const char *answer_error(MxArena *arena, const char *type, const char *code, const char *message) {
+static const char *text_or_null(MxArena *arena, const char *text) {
+    return text ? mx_json_quote(arena, text, strlen(text)) : "null";
+}
+
+const char *answer_error(MxArena *arena, const Trouble *t) {
     return mx_arena_printf(arena,
-                           "{\"error\":{\"message\":%s,\"type\":\"%s\",\"param\":null,"
+                           "{\"error\":{\"message\":%s,\"type\":\"%s\",\"param\":%s,"
                            "\"code\":%s}}\n",
-                           mx_json_quote(arena, message, strlen(message)), type,
-                           code ? mx_arena_printf(arena, "\"%s\"", code) : "null");
+                           mx_json_quote(arena, t->message, strlen(t->message)), t->type,
+                           text_or_null(arena, t->param), text_or_null(arena, t->code));
 }
 
 const char *answer_broken(MxArena *arena, const char *error) {

@@ -1,6 +1,6 @@
 /* ask.c — parses a request's JSON. A table defines how each member of OpenAI's interface is
  * handled. */
-#include <mx/serve.h>
+#include "internal.h"
 
 #include <stdlib.h>
 
@@ -9,6 +9,7 @@ typedef struct Reader {
     const MxSpeak *defaults;
     MxAsk *ask;
     MxError *err;
+    bool hides_tools;
 } Reader;
 
 typedef struct Member {
@@ -31,6 +32,7 @@ static bool misfits(Reader *r, const Member *m, const MxJson *value) {
     enum { SHOWN = 60 };
     char *shown = mx_json_dump(&scratch, value, false);
     bool is_long = strlen(shown) > SHOWN;
+    r->ask->wrong = m->name;
     mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "%s: found %s, wanted %s", m->name,
             is_long ? mx_json_kind(value) : shown, m->wanted);
     mx_arena_release(&scratch);
@@ -139,6 +141,22 @@ static bool read_chat(Reader *r, const Member *m, const MxJson *value) {
     return true;
 }
 
+static bool read_messages(Reader *r, const Member *m, const MxJson *value) {
+    if (!read_chat(r, m, value)) return false;
+    r->ask->wrong = m->name;
+    if (!messages_check(value, r->err)) return false;
+    r->ask->wrong = NULL;
+    return true;
+}
+
+/* Whether the template gets the tools; a model cannot be held to call one. */
+static bool read_tool_choice(Reader *r, const Member *m, const MxJson *value) {
+    const char *text = mx_json_string(value);
+    if (!text || (strcmp(text, "auto") && strcmp(text, "none"))) return misfits(r, m, value);
+    r->hides_tools = !strcmp(text, "none");
+    return true;
+}
+
 /* What changes nothing: notes of the client's. */
 static bool read_note(Reader *r, const Member *m, const MxJson *value) {
     (void)r, (void)m, (void)value;
@@ -156,9 +174,20 @@ static bool read_false(Reader *r, const Member *m, const MxJson *value) {
     return (mx_json_bool(value, &x) && !x) || misfits(r, m, value);
 }
 
+static bool read_true(Reader *r, const Member *m, const MxJson *value) {
+    bool x;
+    return (mx_json_bool(value, &x) && x) || misfits(r, m, value);
+}
+
 static bool read_empty(Reader *r, const Member *m, const MxJson *value) {
-    bool is_object = !strcmp(mx_json_kind(value), "an object");
-    return (is_object && !mx_json_length(value)) || misfits(r, m, value);
+    const char *kind = mx_json_kind(value), *text = mx_json_string(value);
+    bool holds = !strcmp(kind, "an object") || !strcmp(kind, "a list");
+    return (text ? !*text : holds && !mx_json_length(value)) || misfits(r, m, value);
+}
+
+static bool read_modalities(Reader *r, const Member *m, const MxJson *value) {
+    const char *text = mx_json_string(mx_json_at(value, 0));
+    return (mx_json_length(value) == 1 && text && !strcmp(text, "text")) || misfits(r, m, value);
 }
 
 static bool read_plain_text(Reader *r, const Member *m, const MxJson *value) {
@@ -175,8 +204,10 @@ static bool read_plain_text(Reader *r, const Member *m, const MxJson *value) {
 static const Member members[] = {
     ROW("model",               BOTH,       read_text,           "a text", AT(model)),
     ROW("prompt",              COMPLETION, read_prompt,         "a text, a list of ids, or a list of one of these", AT(prompt)),
-    ROW("messages",            CHAT,       read_chat,           "a list of messages", AT(prompt)),
+    ROW("messages",            CHAT,       read_messages,       "a list of messages", AT(prompt)),
     ROW("tools",               CHAT,       read_chat,           "a list of tools", AT(prompt)),
+    ROW("tool_choice",         CHAT,       read_tool_choice,    "\"auto\" or \"none\"" LATER, .low = 0),
+    ROW("parallel_tool_calls", CHAT,       read_true,           "true" LATER, .low = 0),
     ROW("max_tokens",          BOTH,       read_max_tokens,     NULL, AT(max_tokens)),
     ROW("max_completion_tokens", CHAT,     read_max_tokens,     NULL, AT(max_tokens)),
     ROW("temperature",         BOTH,       read_number,         "a number from 0 to 100", AT(sampling.temperature), WITHIN(0, 100)),
@@ -184,7 +215,7 @@ static const Member members[] = {
     ROW("top_k",               BOTH,       read_count,          "an integer, 0 or more", AT(sampling.top_k), WITHIN(0, INT32_MAX)),
     ROW("min_p",               BOTH,       read_number,         "a number from 0 to 1", AT(sampling.min_p), WITHIN(0, 1)),
     ROW("repetition_penalty",  BOTH,       read_number,         "a number above 0, up to 100", AT(sampling.repetition_penalty), WITHIN(1e-9, 100)),
-    ROW("seed",                BOTH,       read_seed,           "an integer", AT(sampling.seed)),
+    ROW("seed",                BOTH,       read_seed,           "an integer of 64 bits", AT(sampling.seed)),
     ROW("stop",                BOTH,       read_stop,           "a text or a list of up to 16 texts, none of them empty", AT(stops)),
     ROW("stream",              BOTH,       read_bool,           "true or false", AT(streams)),
     ROW("stream_options",      BOTH,       read_stream_options, "{\"include_usage\": true or false}", AT(tells_usage)),
@@ -197,10 +228,20 @@ static const Member members[] = {
     ROW("presence_penalty",    BOTH,       read_given,          "0" LATER, .low = 0),
     ROW("logit_bias",          BOTH,       read_empty,          "{}" LATER, .low = 0),
     ROW("echo",                COMPLETION, read_false,          "false" LATER, .low = 0),
+    ROW("suffix",              COMPLETION, read_empty,          "\"\"" LATER, .low = 0),
+    ROW("functions",           CHAT,       read_empty,          "[]; use \"tools\"", .low = 0),
+    ROW("modalities",          CHAT,       read_modalities,     "[\"text\"]" LATER, .low = 0),
+    ROW("audio",               CHAT,       read_empty,          "null" LATER, .low = 0),
+    ROW("prediction",          CHAT,       read_empty,          "null" LATER, .low = 0),
+    ROW("reasoning_effort",    CHAT,       read_empty,          "null" LATER, .low = 0),
+    ROW("web_search_options",  CHAT,       read_empty,          "null" LATER, .low = 0),
     ROW("response_format",     CHAT,       read_plain_text,     "{\"type\": \"text\"}" LATER, .low = 0),
     ROW("store",               CHAT,       read_false,          "false" LATER, .low = 0),
     ROW("user",                BOTH,       read_note,           NULL, .low = 0),
     ROW("metadata",            BOTH,       read_note,           NULL, .low = 0),
+    ROW("service_tier",        BOTH,       read_note,           NULL, .low = 0),
+    ROW("safety_identifier",   BOTH,       read_note,           NULL, .low = 0),
+    ROW("prompt_cache_key",    BOTH,       read_note,           NULL, .low = 0),
 };
 // clang-format on
 
@@ -209,15 +250,21 @@ static bool read_member(Reader *r, MxAskKind kind, const char *name, const MxJso
     for (int i = 0; i < MX_COUNT(members); i++)
         if (!strcmp(members[i].name, name) && members[i].kinds & 1u << kind)
             return is_null(value) || members[i].read(r, &members[i], value);
-    return is_null(value) ||
-           mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "unrecognized member \"%.100s\"", name);
+    if (is_null(value)) return true;
+    r->ask->wrong = name;
+    return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "unrecognized member \"%.100s\"", name);
 }
 
 static bool check_whole(const Reader *r, MxAskKind kind) {
     const MxAsk *ask = r->ask;
     const char *needs = kind == MX_ASK_CHAT ? "messages" : "prompt";
+    r->ask->wrong = needs; /* what is found later is found there */
     if (!ask->prompt || !mx_json_get(ask->prompt, needs))
         return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "wanted a member \"%s\"", needs);
+    if (r->hides_tools) mx_json_remove((MxJson *)(uintptr_t)ask->prompt, "tools");
+    if (ask->tells_usage && !ask->streams)
+        return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                       "stream_options: wanted \"stream\": true with it");
     if (ask->streams && ask->tells_logprobs)
         return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                        "logprobs: not available yet in a stream");
@@ -226,7 +273,7 @@ static bool check_whole(const Reader *r, MxAskKind kind) {
 
 bool mx_ask_read(MxArena *arena, MxAskKind kind, const char *body, size_t n,
                  const MxSpeak *defaults, MxAsk *out, MxError *err) {
-    Reader r = {arena, defaults, out, err};
+    Reader r = {.arena = arena, .defaults = defaults, .ask = out, .err = err};
     const char *name;
     MxJson *value;
     *out = (MxAsk){.sampling = defaults->sampling, .max_tokens = defaults->max_tokens};

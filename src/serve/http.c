@@ -36,8 +36,9 @@ typedef struct Connection {
     Http *http;
     struct MHD_Connection *mhd;
     const Route *route;
-    Job *job;     /* NULL = none is needed */
-    size_t bytes; /* of the body so far */
+    const char *rest; /* of the path, behind the route's */
+    Job *job;         /* NULL = none is needed */
+    size_t bytes;     /* of the body so far */
     bool is_submitted;
     /* Under the lock. */
     MxArena out_memory;
@@ -50,20 +51,23 @@ typedef struct Connection {
 
 struct Route {
     const char *url, *method;
-    const char *(*answer)(const void *server); /* NULL = the worker does */
+    /* NULL = the worker does. Gets what follows the url, and returns NULL if it means nothing. */
+    const char *(*answer)(const void *server, const char *rest);
     MxAskKind kind;
+    bool has_rest;
 };
 
-static const char *health(const void *server) {
-    (void)server;
+static const char *health(const void *server, const char *rest) {
+    (void)server, (void)rest;
     return "{\"status\":\"ok\"}\n";
 }
 
 static const Route routes[] = {
-    {"/v1/completions", "POST", NULL, MX_ASK_COMPLETION},
-    {"/v1/chat/completions", "POST", NULL, MX_ASK_CHAT},
-    {"/v1/models", "GET", serve_models, MX_ASK_KINDS},
-    {"/health", "GET", health, MX_ASK_KINDS},
+    {"/v1/completions", "POST", NULL, MX_ASK_COMPLETION, false},
+    {"/v1/chat/completions", "POST", NULL, MX_ASK_CHAT, false},
+    {"/v1/models", "GET", serve_models, MX_ASK_KINDS, false},
+    {"/v1/models/", "GET", serve_model, MX_ASK_KINDS, true},
+    {"/health", "GET", health, MX_ASK_KINDS, false},
 };
 
 /* ---- answers */
@@ -85,7 +89,8 @@ static enum MHD_Result respond_text(struct MHD_Connection *mhd, int status, cons
 }
 
 static enum MHD_Result refuse(Connection *c, int status, const char *message) {
-    const char *text = answer_error(&c->memory, "invalid_request_error", NULL, message);
+    const Trouble trouble = {status, "invalid_request_error", NULL, NULL, message};
+    const char *text = answer_error(&c->memory, &trouble);
     return respond_text(c->mhd, status, text, strlen(text));
 }
 
@@ -140,6 +145,14 @@ static void let_go(Connection *c) {
     mx_arena_release(&memory);
 }
 
+static const Route *find_route(const char *url) {
+    for (int i = 0; i < MX_COUNT(routes); i++)
+        if (routes[i].has_rest ? !strncmp(routes[i].url, url, strlen(routes[i].url))
+                               : !strcmp(routes[i].url, url))
+            return &routes[i];
+    return NULL;
+}
+
 static Guest *guest_of(struct MHD_Connection *mhd) {
     return MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
 }
@@ -150,8 +163,8 @@ static Connection *begin(Http *http, struct MHD_Connection *mhd, const char *url
     MxArena memory = {.name = "connection"};
     Connection *c = mx_new(&memory, Connection);
     *c = (Connection){.http = http, .mhd = mhd, .users = 1, .out_memory = {.name = "answer"}};
-    for (int i = 0; i < MX_COUNT(routes); i++)
-        if (!strcmp(routes[i].url, url)) c->route = &routes[i];
+    c->route = find_route(url);
+    if (c->route) c->rest = mx_arena_printf(&memory, "%s", url + strlen(c->route->url));
     mx_text_init(&c->out, &c->out_memory);
     if (c->route && !c->route->answer && !strcmp(c->route->method, method)) {
         c->job = mx_new(&memory, Job);
@@ -175,9 +188,10 @@ static void submit(Connection *c) {
     suspend(c);
     pthread_mutex_unlock(&c->http->lock);
     if (serve_submit(c->http->server, c->job)) return;
-    const char *text = answer_error(&c->job->arena, "server_error", "overloaded",
-                                    "too many requests wait, try again later");
-    http_begin(c->job, MHD_HTTP_SERVICE_UNAVAILABLE, false);
+    const Trouble trouble = {MHD_HTTP_SERVICE_UNAVAILABLE, "server_error", "overloaded", NULL,
+                             "too many requests wait, try again later"};
+    const char *text = answer_error(&c->job->arena, &trouble);
+    http_begin(c->job, trouble.status, false);
     http_write(c->job, text, strlen(text));
     http_end(c->job);
 }
@@ -188,7 +202,8 @@ static enum MHD_Result answer_at_once(Connection *c, const char *method) {
     if (strcmp(route->method, method))
         return refuse(c, MHD_HTTP_METHOD_NOT_ALLOWED,
                       mx_arena_printf(&c->memory, "the method is not %s", route->method));
-    const char *text = route->answer(c->http->server);
+    const char *text = route->answer(c->http->server, c->rest);
+    if (!text) return refuse(c, MHD_HTTP_NOT_FOUND, "there is no such model");
     return respond_text(c->mhd, MHD_HTTP_OK, text, strlen(text));
 }
 

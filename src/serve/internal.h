@@ -29,8 +29,10 @@ struct Job {
 /* serve_submit — a request that has come whole is the worker's until it calls http_end. Returns
  * false if too many wait: it still is the caller's. */
 bool serve_submit(void *server, Job *job);
-/* serve_models — the answer to GET /v1/models. */
-const char *serve_models(const void *server);
+/* serve_models — the answer to GET /v1/models. serve_model — to GET /v1/models/ and a name; NULL =
+ * another name than the model's. */
+const char *serve_models(const void *server, const char *rest);
+const char *serve_model(const void *server, const char *rest);
 
 /* ---- what serve.c asks of http.c */
 
@@ -59,14 +61,31 @@ typedef struct Answer {
     const MxTokenizer *tokenizer;
 } Answer;
 
-/* answer_whole — a reply. answer_error — type and code as OpenAI's; code NULL = none. */
+/* What has gone wrong with a request: OpenAI's type and code, and the member at fault; NULL = none.
+ */
+typedef struct Trouble {
+    int status;
+    const char *type, *code, *param, *message;
+} Trouble;
+
+/* answer_whole — a reply. answer_error — that there is none. */
 const char *answer_whole(MxArena *arena, const Answer *answer, const MxReply *reply);
-const char *answer_error(MxArena *arena, const char *type, const char *code, const char *message);
+const char *answer_error(MxArena *arena, const Trouble *trouble);
 /* Events of a stream: answer_first, which a conversation begins with (NULL: none), some text, the
  * end, and an error in its place. */
 const char *answer_first(MxArena *arena, const Answer *answer);
 const char *answer_text(MxArena *arena, const Answer *answer, const char *text, size_t n);
 const char *answer_last(MxArena *arena, const Answer *answer, const MxReply *reply);
 const char *answer_broken(MxArena *arena, const char *error);
+
+/* ---- messages (messages.c) */
+
+/* messages_check — that they are objects with a role and a text or parts. Errors (exit 65): the
+ * message's number. messages_take_parts — whether a template takes a list of texts for a text.
+ * messages_join_parts — for one that does not: parts of texts become one text, a line for each, as
+ * in vLLM. Test: tests/serve/test_serve.c. */
+bool messages_check(const MxJson *messages, MxError *err);
+bool messages_take_parts(const MxChat *chat);
+const MxJson *messages_join_parts(MxArena *arena, const MxJson *messages);
 
 #endif

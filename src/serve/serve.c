@@ -25,7 +25,8 @@ typedef struct Server {
     MxSequences *sequences;
     MxWords words;
     Http *http;
-    const char *name, *models;
+    const char *name, *model, *models;
+    bool takes_parts; /* see messages_take_parts */
     List waiting;
     List running;
     uint64_t n_jobs;
@@ -98,8 +99,14 @@ bool serve_submit(void *server, Job *job) {
     return has_room;
 }
 
-const char *serve_models(const void *server) {
+const char *serve_models(const void *server, const char *rest) {
+    (void)rest;
     return ((const Server *)server)->models;
+}
+
+const char *serve_model(const void *server, const char *rest) {
+    const Server *s = server;
+    return strcmp(rest, s->name) ? NULL : s->model;
 }
 
 static Job *take(Server *s) {
@@ -125,18 +132,12 @@ static void write_text(Job *job, const char *text) {
     if (text) http_write(job, text, strlen(text));
 }
 
-/* What has gone wrong with a request, which has begun to stream or not. */
-typedef struct Trouble {
-    int status;
-    const char *type, *code, *message;
-} Trouble;
-
-static const Trouble too_late = {504, "server_error", "timeout",
+static const Trouble too_late = {504, "server_error", "timeout", NULL,
                                  "the answer took longer than --timeout"};
-static const Trouble closing = {503, "server_error", "closing", "the server ends"};
+static const Trouble closing = {503, "server_error", "closing", NULL, "the server ends"};
 
 static void fail(Job *job, const Trouble *t, bool has_begun) {
-    const char *text = answer_error(&job->arena, t->type, t->code, t->message);
+    const char *text = answer_error(&job->arena, t);
     if (!has_begun) http_begin(job, t->status, false);
     write_text(job, has_begun ? answer_broken(&job->arena, text) : text);
     http_end(job);
@@ -159,11 +160,23 @@ static void say(void *context, const char *text, size_t n) {
 
 static bool is_ours(const Server *s, const Job *job, Trouble *t) {
     if (!job->ask.model || !strcmp(job->ask.model, s->name)) return true;
-    *t = (Trouble){404, "invalid_request_error", "model_not_found", NULL};
+    *t = (Trouble){404, "invalid_request_error", "model_not_found", "model", NULL};
     return false;
 }
 
+/* An error in a file of the model's is told by its name alone: the client need not know where the
+ * model is. */
+static const char *without_folder(const char *message) {
+    size_t n = strcspn(message, ": \"");
+    const char *slash = memrchr(message, '/', n);
+    return slash ? slash + 1 : message;
+}
+
 static bool read_job(const Server *s, Job *job, MxError *err) {
+    MxJson *messages = mx_json_get(job->ask.prompt, "messages");
+    if (messages && !s->takes_parts)
+        mx_json_set((MxJson *)(uintptr_t)job->ask.prompt, "messages",
+                    messages_join_parts(&job->arena, messages));
     if (!mx_prompt_read(&job->arena, s->words, job->ask.prompt, MX_NOWHERE, &job->prompt, err))
         return false;
     if (job->ask.n_stops && !s->what->tokenizer)
@@ -187,7 +200,7 @@ static void prepare(const Server *s, Job *job) {
 /* A request that has come: it waits for a row, or is told what is wrong with it. */
 static void admit(Server *s, Job *job) {
     MxError err = {0};
-    Trouble trouble = {400, "invalid_request_error", NULL, NULL};
+    Trouble trouble = {400, "invalid_request_error", NULL, NULL, NULL};
     job->number = s->n_jobs++;
     job->created = (int64_t)time(NULL);
     job->deadline = mx_clock_s() + s->what->timeout_s;
@@ -201,7 +214,8 @@ static void admit(Server *s, Job *job) {
         prepare(s, job);
         push(&s->waiting, job);
     } else {
-        trouble.message = err.text.data;
+        trouble.message = without_folder(err.text.data);
+        if (!trouble.param) trouble.param = job->ask.wrong;
         no_longer_held(s);
         fail(job, &trouble, false);
     }
@@ -214,7 +228,7 @@ static bool look(Server *s, Job *job) {
     bool ok = mx_prompt_look(&job->arena, s->words, &job->prompt, &err);
     if (!ok) {
         mx_sequences_leave(s->sequences, job->row);
-        fail(job, &(Trouble){400, "invalid_request_error", NULL, err.text.data}, false);
+        fail(job, &(Trouble){400, "invalid_request_error", NULL, NULL, err.text.data}, false);
     }
     mx_error_release(&err);
     return ok;
@@ -313,11 +327,11 @@ static bool open_server(MxArena *arena, const MxServe *what, Server *s, MxError 
         .rows = speak->rows, .capacity = CAPACITY + speak->max_tokens, .chunk = CHUNK};
     const char *name = what->dir ? name_of(arena, what->dir) : speak->weights.config->run_name;
     *s = (Server){.what = what, .name = name};
-    s->models = mx_arena_printf(
-        arena,
-        "{\"object\":\"list\",\"data\":[{\"id\":%s,\"object\":\"model\",\"created\":%lld,"
-        "\"owned_by\":\"mxtrain\"}]}\n",
+    s->model = mx_arena_printf(
+        arena, "{\"id\":%s,\"object\":\"model\",\"created\":%lld,\"owned_by\":\"mxtrain\"}",
         mx_json_quote(arena, s->name, strlen(s->name)), (long long)time(NULL));
+    s->models = mx_arena_printf(arena, "{\"object\":\"list\",\"data\":[%s]}\n", s->model);
+    s->takes_parts = !speak->chat || messages_take_parts(speak->chat);
     if (!mx_speak_find(arena, what->dir, true, what->tokenizer, speak, &s->source, &s->how, err))
         return false;
     s->words = mx_speak_words(arena, &s->source, what->tokenizer, speak, true);

@@ -16,7 +16,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* The linker puts these in the place of the server's (Makefile). */
 bool __wrap_serve_submit(void *server, Job *job);
-const char *__wrap_serve_models(const void *server);
+const char *__wrap_serve_models(const void *server, const char *rest);
+const char *__wrap_serve_model(const void *server, const char *rest);
 
 enum { PATIENCE_MS = 5000, LARGEST = 1 << 16 };
 
@@ -72,9 +73,14 @@ bool __wrap_serve_submit(void *server, Job *job) {
     return true;
 }
 
-const char *__wrap_serve_models(const void *server) {
-    (void)server;
+const char *__wrap_serve_models(const void *server, const char *rest) {
+    (void)server, (void)rest;
     return "{\"data\":[]}";
+}
+
+const char *__wrap_serve_model(const void *server, const char *rest) {
+    (void)server;
+    return *rest == 'a' ? "{}" : NULL;
 }
 
 /* ---- clients */

@@ -120,6 +120,9 @@ def wrong_requests():
     for method, path, wanted in [("GET", "/v1/completions", 405), ("POST", "/v1/models", 405), ("GET", "/etc/passwd", 404),
                                  ("GET", "/../../etc/passwd", 404), ("POST", "/", 404)]:
         check("a wrong place", ask(path, None, method)[0] == wanted, path)
+    status, text = ask("/v1/chat/completions", b'{"messages":[{"role":"assistant","tool_calls":[{}]}]}')
+    error = json.loads(text)["error"]
+    check("a template's error names no folder", status == 400 and "/" not in error["message"] and error["param"] == "messages", text)
     status, text = ask("/v1/chat/completions", json.dumps({"model": "other", "messages": [{"role": "user", "content": "a"}]}))
     check("another model", status == 404 and json.loads(text)["error"]["code"] == "model_not_found", text)
     check("a body that is too large", ask("/v1/completions", b"x" * (2 << 20))[0] == 413)
@@ -205,6 +208,8 @@ check("models", [m["id"] for m in json.loads(ask("/v1/models", None, "GET")[1])[
 slow = [threading.Thread(target=unfinished, args=case) for case in UNFINISHED]
 for one in slow:
     one.start()
+check("a model", json.loads(ask("/v1/models/r", None, "GET")[1])["id"] == "r")
+check("no such model", ask("/v1/models/q", None, "GET")[0] == 404)
 many_clients()
 wrong_requests()
 clients_that_left()

@@ -1,7 +1,7 @@
 /* test_serve.c — what requests say, and addresses. What clients see is in run.sh. */
 #include "common/suite.h"
 
-#include <mx/serve.h>
+#include "serve/internal.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -72,6 +72,17 @@ static const struct {
     {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"stream\": true, \"logprobs\": 0}",
      "logprobs: not available yet in a stream"},
     {MX_ASK_CHAT, "{\"messages\": {}}", "messages: found {}, wanted a list of messages"},
+    {MX_ASK_CHAT, "{\"messages\": [5]}", "messages[0]: wanted {\"role\""},
+    {MX_ASK_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": null}]}",
+     "messages[0].content: found null, wanted a text or a list of parts"},
+    {MX_ASK_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"audio\"}]}]}",
+     "messages[0].content[0]: wanted {\"type\": \"text\""},
+    {MX_ASK_CHAT, "{\"messages\": [], \"tool_choice\": \"required\"}",
+     "tool_choice: found \"required\", wanted \"auto\" or \"none\""},
+    {MX_ASK_CHAT, "{\"messages\": [], \"modalities\": [\"audio\"]}", "modalities: found"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"suffix\": \"b\"}", "suffix: found \"b\", wanted"},
+    {MX_ASK_CHAT, "{\"messages\": [], \"stream_options\": {\"include_usage\": true}}",
+     "stream_options: wanted \"stream\": true"},
     {MX_ASK_CHAT, "{\"messages\": [], \"response_format\": {\"type\": \"json_object\"}}",
      "response_format: found"},
 };
@@ -84,6 +95,60 @@ START_TEST(wrong_requests_are_told) {
                   err.text.data);
     ck_assert_int_eq(err.exit, MX_EXIT_BAD_INPUT);
     mx_error_release(&err);
+}
+END_TEST
+
+START_TEST(members_may_ask_for_what_is_so_anyway) {
+    MxError err = {0};
+    MxAsk a;
+    ck_assert_msg(
+        ask(MX_ASK_CHAT,
+            "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{}]}], \"tools\": [{}], "
+            "\"tool_choice\": \"auto\", \"parallel_tool_calls\": true, \"modalities\": [\"text\"], "
+            "\"functions\": [], \"service_tier\": \"auto\"}",
+            &a, &err),
+        "%s", err.text.data);
+    ck_assert_int_eq((int)mx_json_length(mx_json_get(a.prompt, "tools")), 1);
+    ck_assert(ask(MX_ASK_CHAT, "{\"tools\": [{}], \"messages\": [], \"tool_choice\": \"none\"}", &a,
+                  &err));
+    ck_assert_ptr_null(mx_json_get(a.prompt, "tools"));
+    ck_assert(ask(MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"suffix\": \"\"}", &a, &err));
+}
+END_TEST
+
+START_TEST(the_member_at_fault_is_named) {
+    MxError err = {0};
+    MxAsk a;
+    ck_assert(!ask(MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"top_p\": 2}", &a, &err));
+    ck_assert_str_eq(a.wrong, "top_p");
+    ck_assert(!ask(MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"promt\": 2}", &a, &err));
+    ck_assert_str_eq(a.wrong, "promt");
+    mx_error_release(&err);
+}
+END_TEST
+
+/* Of a template that takes a text alone and one that takes parts as well. */
+START_TEST(parts_become_a_text_where_a_template_takes_no_parts) {
+    static const char texts[] = "{% for m in messages %}{{ '<' + m['content'] + '>' }}{% endfor %}";
+    static const char parts[] =
+        "{% for m in messages %}<{% if m.content is string %}{{ m.content }}{% else %}"
+        "{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}>{% endfor %}";
+    MxError err = {0};
+    MxChat *chat;
+    ck_assert(
+        mx_chat_open(&arena, (MxChatFrom){.text = texts, .where = {.file = "texts"}}, &chat, &err));
+    ck_assert(!messages_take_parts(chat));
+    ck_assert(
+        mx_chat_open(&arena, (MxChatFrom){.text = parts, .where = {.file = "parts"}}, &chat, &err));
+    ck_assert(messages_take_parts(chat));
+    static const char body[] =
+        "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
+        "\"text\", \"text\": \"\u00e9\"}]}, {\"role\": \"user\", \"content\": [{\"type\": "
+        "\"image\"}]}]";
+    const MxJson *list = mx_json_parse_value(&arena, body, strlen(body), MX_NOWHERE, &err);
+    list = messages_join_parts(&arena, list);
+    ck_assert_str_eq(mx_json_string(mx_json_get(mx_json_at(list, 0), "content")), "a\n\u00e9");
+    ck_assert_str_eq(mx_json_kind(mx_json_get(mx_json_at(list, 1), "content")), "a list");
 }
 END_TEST
 
@@ -118,6 +183,9 @@ int main(void) {
     tcase_add_checked_fixture(tcase, NULL, tear_down);
     tcase_add_test(tcase, what_is_said_counts_and_the_rest_is_as_by_default);
     tcase_add_loop_test(tcase, wrong_requests_are_told, 0, MX_COUNT(wrong));
+    tcase_add_test(tcase, members_may_ask_for_what_is_so_anyway);
+    tcase_add_test(tcase, the_member_at_fault_is_named);
+    tcase_add_test(tcase, parts_become_a_text_where_a_template_takes_no_parts);
     tcase_add_loop_test(tcase, addresses_are_read, 0, MX_COUNT(addresses));
     suite_add_tcase(suite, tcase);
     return RUN_SUITES(suite);
