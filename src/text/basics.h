@@ -63,10 +63,17 @@ void text_add_byte_level(MxText *out, TextSpan bytes);
 
 /* ---- JSON with places (node.c) */
 
+/* Pairs of texts to be merged (merges.c). */
+typedef struct TextMerges {
+    TextSpan (*pair)[2]; /* [n] */
+    size_t n;
+} TextMerges;
+
 /* A value in a JSON file. json NULL = it is missing or null. */
 typedef struct TextNode {
     MxArena *arena;
     const MxJson *json;
+    const TextMerges *merges; /* of the file's model; NULL = they are in the JSON */
     const char *file, *place; /* "tokenizer.json", "model.merges[3]"; "" = all of it */
     MxError *err;
 } TextNode;

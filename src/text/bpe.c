@@ -167,7 +167,8 @@ const TextSeams *text_bpe_seams(const void *model, size_t word_bytes) {
 
 /* ---- reading */
 
-static bool read_merge(TextNode node, const TextBpe *bpe, TextSpan out[2]) {
+static bool read_merge(TextNode node, TextSpan out[2]) {
+    if (!node.json) return text_node_wants(node, "two texts");
     if (!strcmp(mx_json_kind(node.json), "a list")) {
         for (size_t i = 0; i < 2; i++) {
             const MxJson *part = mx_json_at(node.json, i);
@@ -175,27 +176,24 @@ static bool read_merge(TextNode node, const TextBpe *bpe, TextSpan out[2]) {
                 return text_node_fail(node, "wanted two texts");
             out[i] = (TextSpan){mx_json_string(part), mx_json_string_bytes(part)};
         }
-    } else {
-        TextSpan line = {mx_json_string(node.json), mx_json_string_bytes(node.json)};
-        const char *space = line.data ? memchr(line.data, ' ', line.n) : NULL;
-        if (!space) return text_node_fail(node, "wanted two texts with a space between");
-        out[0] = (TextSpan){line.data, (size_t)(space - line.data)};
-        out[1] = (TextSpan){space + 1, line.n - out[0].n - 1};
-        if (memchr(out[1].data, ' ', out[1].n))
-            return text_node_fail(node, "\"%s\" has more than one space", line.data);
+        return true;
     }
-    bool has_prefix = bpe->prefix.n && out[1].n >= bpe->prefix.n &&
-                      !memcmp(out[1].data, bpe->prefix.data, bpe->prefix.n);
-    if (bpe->prefix.n && !has_prefix)
-        return text_node_fail(node, "its second part lacks the prefix of what continues words");
-    return true;
+    TextSpan line = {mx_json_string(node.json), mx_json_string_bytes(node.json)};
+    const char *space = line.data ? memchr(line.data, ' ', line.n) : NULL;
+    if (!space) return text_node_fail(node, "wanted two texts with a space between");
+    out[0] = (TextSpan){line.data, (size_t)(space - line.data)};
+    out[1] = (TextSpan){space + 1, line.n - out[0].n - 1};
+    return !memchr(out[1].data, ' ', out[1].n) ||
+           text_node_fail(node, "\"%s\" has more than one space", line.data);
 }
 
 /* One row of the merges: what it joins must be tokens, and so must what comes of them. */
-static bool add_merge(TextNode node, TextBpe *bpe, uint32_t rank, MxText *joined) {
-    TextSpan part[2];
-    if (!node.json) return text_node_wants(node, "two texts");
-    if (!read_merge(node, bpe, part)) return false;
+static bool add_merge(TextNode node, TextBpe *bpe, const TextSpan part[2], uint32_t rank,
+                      MxText *joined) {
+    bool has_prefix = bpe->prefix.n && part[1].n >= bpe->prefix.n &&
+                      !memcmp(part[1].data, bpe->prefix.data, bpe->prefix.n);
+    if (bpe->prefix.n && !has_prefix)
+        return text_node_fail(node, "its second part lacks the prefix of what continues words");
     mx_text_clear(joined);
     mx_text_addn(joined, part[0].data, part[0].n);
     mx_text_addn(joined, part[1].data + bpe->prefix.n, part[1].n - bpe->prefix.n);
@@ -217,16 +215,18 @@ static bool read_merges(TextNode object, TextBpe *bpe) {
     MxText joined;
     TextNode list, row;
     if (!text_node_list(object, "merges", true, &list)) return false;
-    bpe->n_merges = (uint32_t)mx_json_length(list.json);
+    const TextMerges *known = object.merges;
+    bpe->n_merges = (uint32_t)(known ? known->n : mx_json_length(list.json));
     bpe->merges = mx_new_n(object.arena, struct TextMerge, bpe->n_merges);
     text_pairs_init(&bpe->pairs, object.arena, bpe->n_merges);
     mx_text_init(&joined, &scratch);
     bool ok = true;
     for (uint32_t i = 0; ok && i < bpe->n_merges; i++) {
-        const MxJson *json = mx_json_at(list.json, i);
+        TextSpan pair[2];
         row = list;
-        row.json = json;
-        ok = add_merge(row, bpe, i, &joined);
+        row.json = known ? NULL : mx_json_at(list.json, i);
+        ok = (known || read_merge(row, pair)) &&
+             add_merge(row, bpe, known ? known->pair[i] : pair, i, &joined);
         if (!ok) mx_note(object.err, "in item %u of the list", i);
     }
     mx_arena_release(&scratch);

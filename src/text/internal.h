@@ -113,6 +113,10 @@ typedef enum TextModelRow {
 
 extern const TextModel text_model_rows[];
 extern const TextTable text_models;
+/* text_merges_read — the merges of a tokenizer.json and, in the arena, the rest of the file, where
+ * an empty list stands for them. out: in the arena and the file. Returns false if they are not
+ * plain: then the whole file is to be read as JSON. Test: tests/text/test_json.c. */
+bool text_merges_read(MxArena *arena, MxBytes file, TextMerges *out, MxBytes *rest);
 bool text_bpe_read(TextNode object, const void **settings);
 void text_bpe_encode(const void *model, TextWork *work, TextSpan word);
 const TextSeams *text_bpe_seams(const void *model, size_t word_bytes);

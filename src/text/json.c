@@ -143,11 +143,7 @@ static bool read_model(TextNode top, TextStep *out) {
     return text_kind_read(model, &text_models, out);
 }
 
-bool text_open_json(MxArena *arena, const char *file, MxBytes bytes, MxTokenizer *out,
-                    MxError *err) {
-    TextNode top;
-    if (!text_node_parse(arena, file, bytes, &top, err)) return false;
-    out->joint = " ";
+static bool read_top(TextNode top, MxTokenizer *out) {
     return text_node_members(top, "version truncation padding added_tokens normalizer "
                                   "pre_tokenizer post_processor decoder model") &&
            read_model(top, &out->model) &&
@@ -156,6 +152,30 @@ bool text_open_json(MxArena *arena, const char *file, MxBytes bytes, MxTokenizer
            text_steps_read(text_node_get(top, "pre_tokenizer"), &text_splitters, &out->splitters) &&
            text_steps_read(text_node_get(top, "decoder"), &text_decoders, &out->decoders) &&
            text_around_read(text_node_get(top, "post_processor"), &out->around) &&
-           read_all_added(top, out) && check_around(top, out) &&
-           read_special(arena, mx_path_dir(arena, file), out, err);
+           read_all_added(top, out) && check_around(top, out);
+}
+
+/* The tree of the file; an error is told of the whole of it. */
+static bool parse(MxArena *arena, const char *file, MxBytes bytes, TextMerges *merges,
+                  TextNode *top, MxError *err) {
+    MxError ignored = {0};
+    MxBytes rest;
+    bool ok = text_merges_read(arena, bytes, merges, &rest) &&
+              text_node_parse(top->arena, file, rest, top, &ignored);
+    mx_error_release(&ignored);
+    if (!ok) return text_node_parse(top->arena, file, bytes, top, err);
+    top->merges = merges;
+    top->err = err;
+    return true;
+}
+
+bool text_open_json(MxArena *arena, const char *file, MxBytes bytes, MxTokenizer *out,
+                    MxError *err) {
+    MxArena scratch = {.name = "merges"};
+    TextMerges merges;
+    TextNode top = {.arena = arena};
+    out->joint = " ";
+    bool ok = parse(&scratch, file, bytes, &merges, &top, err) && read_top(top, out);
+    mx_arena_release(&scratch);
+    return ok && read_special(arena, mx_path_dir(arena, file), out, err);
 }

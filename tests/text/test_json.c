@@ -2,6 +2,8 @@
  * follow from the rules. */
 #include "text_test.h"
 
+#include "text/internal.h"
+
 #include <stdio.h>
 
 #define WORDS "\"model\": {\"type\": \"WordLevel\", \"vocab\": {\"u\": 0}, \"unk_token\": \"u\"}"
@@ -286,11 +288,77 @@ START_TEST(damaged_tekken) {
 }
 END_TEST
 
+/* Files whose merges are read ahead of the JSON around them, or not: there, JSON alone knows. */
+static const struct {
+    const char *json;
+    bool is_plain;
+} merged[] = {
+    {"{\"model\": {\"vocab\": {\"merges\": [1]}, \"merges\": [[\"a\", \"b\"], [ \"\",\"\u00e9 c\" "
+     "]]}}",
+     true},
+    {"{\"added_tokens\": [{\"merges\": []}], \"model\":{\"merges\"\n:\t[\"a b\",\"c \"],\"x\": 1}}",
+     true},
+    {"{\"model\": {\"merges\": [[\"\\u00E9\\n\\\"\\\\\", \"]\\/\\u0000[\"], [\"\\\\\", \"\\t\"]]}}",
+     true},
+    {"{\"merges\": [\"a b\"], \"model\": {}}", false},
+    {"{\"model\": {\"merges\": []}}", false},
+    {"{\"model\": {\"merges\": [\"a b c\"]}}", false},
+    {"{\"model\": {\"merges\": [[\"a\", \"b\", \"c\"]]}}", false},
+    {"{\"model\": {\"merges\": [[\"a\", 1]]}}", false},
+    {"{\"model\": {\"merges\": [\"a b\",]}}", false},
+    {"{\"model\": {\"merges\": [\"a b\"", false},
+    {"{\"model\": {\"merges\": [[\"\\ud83d\\ude00\", \"b\"]]}}", false},
+    {"{\"model\": {\"merges\": [[\"\\x\", \"b\"]]}}", false},
+    {"{\"model\": {\"merges\": [[\"\x80\", \"b\"]]}}", false},
+    {"{\"model\": {\"merges\": [[\"a\nb\", \"b\"]]}}", false},
+    {"{\"model\": {\"merges\": [[\"\\\\a\nb\", \"b\"]]}}", false},
+    {"{\"model\": {\"merges\": [\"a b\"], \"merges\": [\"a b\"]}}", false},
+    {"{\"model\": {\"merges\": [\"a b\"], \"\\u006derges\": [\"a c\"]}}", false},
+    {"{\"model\": {\"merges\": [\"a b\"]}, \"model\": {\"merges\": [\"a c\"]}}", false},
+    {"{\"model\": {\"merges\": [\"a b\"]}, \"model\": {}}", false},
+};
+
+/* A part of a row as JSON has it. */
+static void check_part(const MxJson *row, size_t k, TextSpan part) {
+    const MxJson *json = mx_json_at(row, k);
+    ck_assert_uint_eq(mx_json_string_bytes(json), part.n);
+    ck_assert_mem_eq(mx_json_string(json), part.data, part.n);
+}
+
+START_TEST(merges_read_ahead) {
+    const char *text = merged[_i].json;
+    MxBytes rest;
+    TextMerges merges;
+    bool is_plain = text_merges_read(&arena, (MxBytes){(uint8_t *)(uintptr_t)text, strlen(text)},
+                                     &merges, &rest);
+    ck_assert_msg(is_plain == merged[_i].is_plain, "%s", text);
+    if (!is_plain) return;
+    MxWhere where = {.file = "merges", .line = 1};
+    const MxJson *whole = mx_json_parse_line(&arena, text, strlen(text), where, &err);
+    const MxJson *list = mx_json_get(mx_json_get(whole, "model"), "merges");
+    ck_assert_uint_eq(mx_json_length(list), merges.n);
+    for (size_t i = 0; i < merges.n; i++) {
+        const MxJson *row = mx_json_at(list, i);
+        char line[64];
+        snprintf(line, sizeof line, "%.*s %.*s", (int)merges.pair[i][0].n, merges.pair[i][0].data,
+                 (int)merges.pair[i][1].n, merges.pair[i][1].data);
+        if (mx_json_string(row)) ck_assert_str_eq(mx_json_string(row), line);
+        for (size_t k = 0; !mx_json_string(row) && k < 2; k++)
+            check_part(row, k, merges.pair[i][k]);
+    }
+    MxJson *left = mx_json_parse_line(&arena, (char *)rest.data, rest.size, where, &err);
+    ck_assert_uint_eq(mx_json_length(mx_json_get(mx_json_get(left, "model"), "merges")), 0);
+    mx_json_set(mx_json_get(left, "model"), "merges", list);
+    ck_assert_str_eq(mx_json_dump(&arena, left, false), mx_json_dump(&arena, whole, false));
+}
+END_TEST
+
 Suite *text_json_suite(void) {
     Suite *suite = suite_create("text/files");
     TCase *tests = tcase_create("files");
     tcase_add_checked_fixture(tests, NULL, text_tear_down);
     tcase_add_loop_test(tests, refusals, 0, MX_COUNT(refused));
+    tcase_add_loop_test(tests, merges_read_ahead, 0, MX_COUNT(merged));
     tcase_add_test(tests, hub_names);
     tcase_add_loop_test(tests, split_behaviors, 0, MX_COUNT(behaviors));
     tcase_add_test(tests, not_utf8);
