@@ -71,6 +71,9 @@ const char *mx_tokenizer_find(MxArena *arena, const char *path);
 /* mx_tokenizer_guess — the type of the tokenizer in a file or folder, by names only; NULL = none.
  */
 const char *mx_tokenizer_guess(const char *path);
+/* mx_tokenizer_file — the file of the tokenizer in a file or folder, by names only; the path where
+ * there is none. */
+const char *mx_tokenizer_file(MxArena *arena, const char *path);
 const char *mx_tokenizer_type(const MxTokenizer *tokenizer);
 /* Ids are below mx_tokenizer_vocab; an id that the tokenizer lacks is -1. */
 int32_t mx_tokenizer_vocab(const MxTokenizer *tokenizer);

@@ -2,6 +2,8 @@
  * weights. */
 #include <mx/generate.h>
 
+#include <mx/store.h>
+
 /* The tokenizer that weights have with them; path "" = they have none. */
 static bool find_beside(MxArena *arena, const MxConfig *c, MxCkptTokenizer *out, MxError *err) {
     const char *const sources[] = {c->load_parameters_path, c->load_full_state_path};
@@ -33,6 +35,7 @@ bool mx_source_tokenizer(MxArena *arena, const MxConfig *c, MxTokenizer **out, c
                          MxError *err) {
     *out = NULL;
     if (!mx_source_tokenizer_path(arena, c, path, err)) return false;
+    mx_store_guard_rearm(mx_tokenizer_file(arena, *path));
     return mx_tokenizer_open(arena, c->tokenizer_type, *path, out, err) ||
            mx_context(err, "%s", mx_key_name(MX_KEY_tokenizer_path));
 }

@@ -264,17 +264,27 @@ const char *mx_tokenizer_find(MxArena *arena, const char *path) {
     return !is_here && (mx_file_exists(shared) || mx_dir_exists(shared)) ? shared : path;
 }
 
-const char *mx_tokenizer_guess(const char *path) {
+/* The row of the tokenizer in a file or folder; -1 = none. */
+static int guess(const char *path) {
     MxArena arena = {.name = "path"};
     bool is_dir = mx_dir_exists(path), is_file = !is_dir && mx_file_exists(path);
-    const char *found = NULL;
+    int found = -1;
     for (int i = 0; i < MX_COUNT(types); i++) {
         /* In a folder the first is taken, of files' names the one that says more. */
-        if (is_dir ? !found && is_in(&arena, path, i) : is_file && is_named(path, i))
-            found = types[i].type;
+        if (is_dir ? found < 0 && is_in(&arena, path, i) : is_file && is_named(path, i)) found = i;
     }
     mx_arena_release(&arena);
     return found;
+}
+
+const char *mx_tokenizer_guess(const char *path) {
+    int i = guess(path);
+    return i < 0 ? NULL : types[i].type;
+}
+
+const char *mx_tokenizer_file(MxArena *arena, const char *path) {
+    int i = guess(path);
+    return i >= 0 && mx_dir_exists(path) ? mx_path_join(arena, path, types[i].name) : path;
 }
 
 static bool is_there(const char *path, MxError *err) {

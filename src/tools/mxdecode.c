@@ -2,9 +2,18 @@
  * generates text on stdout or over HTTP: the rooms text, chat, generate and serve as one tool. */
 #include "mxdecode.h"
 
+#include <mx/store.h>
+
 #include <stdio.h>
 
 /* ---- the tokenizer */
+
+/* In a child process that tries it, with processor time for its size. */
+static bool open_of_type(MxArena *arena, const char *type, const char *path, MxTokenizer **out,
+                         MxError *err) {
+    mx_store_guard_rearm(mx_tokenizer_file(arena, path));
+    return mx_tokenizer_open(arena, type, path, out, err);
+}
 
 /* *out stays NULL where there is none; *place becomes where it is. */
 static bool find_tokenizer(MxArena *arena, const CommandLine *line, const char **place,
@@ -15,14 +24,14 @@ static bool find_tokenizer(MxArena *arena, const CommandLine *line, const char *
     MxCkptTokenizer noted;
     const char *type = mx_tokenizer_guess(dir);
     *out = NULL;
-    if (type) return mx_tokenizer_open(arena, type, dir, out, err);
+    if (type) return open_of_type(arena, type, dir, out, err);
     if (!mx_ckpt_peek(arena, dir, &ref, err) || !mx_ckpt_tokenizer(arena, &ref, &noted, err))
         return false;
     /* A model of Hugging Face's may come without one. */
     bool has_file = noted.type && (!mx_dir_exists(noted.path) || mx_tokenizer_guess(noted.path));
     if (!has_file) return true;
     *place = noted.path;
-    return mx_tokenizer_open(arena, noted.type, noted.path, out, err);
+    return open_of_type(arena, noted.type, noted.path, out, err);
 }
 
 static bool open_tokenizer(MxArena *arena, const CommandLine *line, const char **place,

@@ -12,6 +12,19 @@ if ! strace -f -o "$work/trace" true 2>/dev/null; then
     exit
 fi
 
+# bounded WHAT COMMAND... — a process that seccomp confines has a limit of processor time when it reads a tokenizer; to
+# see whether there is one, others may open it.
+bounded() {
+    what=$1
+    shift
+    strace -f -qq -e trace=openat,prctl,setrlimit,prlimit64 -o "$work/trace" "$@" >"$work/log" 2>&1 </dev/null || tail -n 3 "$work/log"
+    is "$what" "$(awk '
+        /prctl\(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, \{/ { confined[$1] = 1 }
+        /RLIMIT_CPU, \{rlim_cur=[0-9]/ { limited[$1] = 1 }
+        /openat\(.*tokenizer.json"/ && confined[$1] && limited[$1] { is = 1 }
+        END { print is ? "bounded" : "not bounded" }' "$work/trace")" bounded
+}
+
 # first WHAT FILES COMMAND... — of each of the files (a pattern of names, "|" between two) that the command opens, the first
 # process to do so is one that seccomp confines; and so many of them are opened.
 first() {
@@ -46,6 +59,9 @@ first 'TFRecord' 1 'long.tfrecord' "$bin/mxtrain" $model run_name=grain dataset_
 first 'weights in HDF5' 1 'weights.h5' "$bin/mxtrain" $model run_name=on load_parameters_path="$work/weights.h5" tokenizer_type=huggingface tokenizer_path="$work/tok"
 first 'replies' 4 'hf/(model.safetensors|config.json|tokenizer.json|tokenizer_config.json)' \
     "$bin/mxdecode" "$work/hf" --chat --chat-template chatml --max-tokens 2
+bounded 'the time of a tokenizer, replies' "$bin/mxdecode" "$work/hf" --tokenize
+# shellcheck disable=SC2086
+bounded 'the time of a tokenizer, training' "$bin/mxtrain" $model run_name=bounded tokenizer_type=huggingface tokenizer_path="$work/tok"
 first 'a comparison' 2 'state.h5' "$bin/mxcompare" "$work/made" "$work/rows"
 first 'a conversion of HDF5' 1 'weights.h5' "$bin/mxconvert" "$work/weights.h5" "$work/again.h5"
 first 'a conversion' 2 'hf/(model.safetensors|config.json)' "$bin/mxconvert" "$work/hf" "$work/back.h5"
