@@ -45,6 +45,10 @@ typedef struct MxChoice {
 MxChoice mx_sample(const MxSampling *how, const float *logits, int64_t vocab, const MxTokens *seen,
                    uint64_t stream);
 
+/* mx_likeliest — the n likeliest tokens, the likeliest first, of equally likely ones that with the
+ * lower id, with log-probabilities according to the model. n is at most vocab. */
+void mx_likeliest(const float *logits, int64_t vocab, int64_t n, MxChoice *out);
+
 /* ---- sequences */
 
 /* A prompt. */
@@ -60,7 +64,9 @@ typedef struct MxPrompt {
 /* The reply to a prompt. */
 typedef struct MxReply {
     MxTokens tokens;
-    float *logprobs; /* [tokens.n] see MxChoice */
+    float *logprobs;     /* [tokens.n] see MxChoice */
+    const MxChoice *top; /* [tokens.n, n_top] see mx_likeliest */
+    int64_t n_top;
     const char *text;
     size_t text_bytes;
     bool is_cut; /* truncated at max_tokens */
@@ -69,6 +75,7 @@ typedef struct MxReply {
 typedef struct MxGenerate {
     MxSampling sampling;
     int64_t max_tokens;           /* maximum number of tokens of a reply */
+    int64_t n_top;                /* likeliest tokens reported for each one of a reply; 0 = none */
     const MxTokenizer *tokenizer; /* NULL = only ids, no text */
     const int32_t *ends;          /* [n_ends] a reply ends with one of these tokens */
     int n_ends;
@@ -96,7 +103,9 @@ int mx_sequences_join(MxSequences *sequences, MxArena *arena, const MxGenerate *
  * token of every sequence whose prompt is finished. Returns whether any sequence continues. */
 bool mx_sequences_step(MxSequences *sequences);
 bool mx_sequences_is_over(const MxSequences *sequences, int i);
-/* mx_sequences_leave — returns the reply of a sequence so far, in its arena, and frees its row. */
+/* mx_sequences_reply — the reply of a sequence so far, in its arena. mx_sequences_leave — the same,
+ * and frees its row. */
+MxReply mx_sequences_reply(const MxSequences *sequences, int i);
 MxReply mx_sequences_leave(MxSequences *sequences, int i);
 /* mx_prompt_check — errors (exit 65): no tokens, ids that the model lacks, or longer than the
  * state's capacity with `more` tokens added. name: name of the prompt, for messages. */

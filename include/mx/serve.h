@@ -19,6 +19,7 @@ typedef struct MxAsk {
     bool has_seed;
     bool streams, tells_usage; /* tells_usage: send the usage at the end of a stream */
     bool tells_logprobs;
+    int64_t n_top;      /* likeliest tokens told for each one, with tells_logprobs */
     const char **stops; /* [n_stops] */
     int n_stops;
 } MxAsk;

@@ -20,6 +20,8 @@ typedef struct Row {
     int64_t n_prompt, n_done; /* n_done: tokens that have gone through the model */
     int64_t most;
     float *logprobs;
+    MxChoice *top; /* [how->max_tokens + 1, n_top] */
+    int64_t n_top;
     Positions positions;
     uint64_t stream, joined;   /* joined: when, among all that did */
     MxTextStream *text_stream; /* NULL = there is no text */
@@ -98,7 +100,9 @@ static bool is_end(const MxGenerate *how, int32_t id) {
 
 static void add_token(const MxSequences *s, Row *row, const float *logits) {
     MxChoice next = mx_sample(&row->how->sampling, logits, s->vocab, &row->all, row->stream);
-    row->logprobs[row->all.n - row->n_prompt] = (float)next.logprob;
+    int64_t place = row->all.n - row->n_prompt;
+    row->logprobs[place] = (float)next.logprob;
+    mx_likeliest(logits, s->vocab, row->n_top, row->top + place * row->n_top);
     row->all.ids[row->all.n++] = next.id;
     bool ends = is_end(row->how, next.id), is_full = row->all.n == row->most;
     row->is_over = ends || is_full;
@@ -259,6 +263,8 @@ int mx_sequences_join(MxSequences *s, MxArena *arena, const MxGenerate *how, con
     row->all = (MxTokens){mx_new_n(arena, int32_t, most + 1), prompt->n};
     memcpy(row->all.ids, prompt->ids, (size_t)prompt->n * sizeof *prompt->ids);
     row->logprobs = mx_new_n(arena, float, how->max_tokens + 1);
+    row->n_top = how->n_top < s->vocab ? how->n_top : s->vocab;
+    row->top = mx_new_n(arena, MxChoice, (how->max_tokens + 1) * row->n_top);
     mx_text_init(&row->text, arena);
     if (how->tokenizer) row->text_stream = mx_text_stream_new(arena, how->tokenizer, true);
     return i;
@@ -268,15 +274,22 @@ bool mx_sequences_is_over(const MxSequences *s, int i) {
     return s->rows[i].is_over;
 }
 
-MxReply mx_sequences_leave(MxSequences *s, int i) {
-    Row *row = &s->rows[i];
+MxReply mx_sequences_reply(const MxSequences *s, int i) {
+    const Row *row = &s->rows[i];
     MX_ASSERT(row->how);
-    row->how = NULL;
     return (MxReply){.tokens = {row->all.ids + row->n_prompt, row->all.n - row->n_prompt},
                      .logprobs = row->logprobs,
+                     .top = row->top,
+                     .n_top = row->n_top,
                      .text = row->text_stream ? row->text.data : NULL,
                      .text_bytes = row->text.len,
                      .is_cut = row->is_cut};
+}
+
+MxReply mx_sequences_leave(MxSequences *s, int i) {
+    MxReply reply = mx_sequences_reply(s, i);
+    s->rows[i].how = NULL;
+    return reply;
 }
 
 bool mx_generate(MxArena *arena, MxTrainState *state, const MxGenerate *how,

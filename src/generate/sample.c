@@ -105,6 +105,19 @@ static double logprob_of(const MxSampling *how, const float *logits, int64_t voc
     return logprob;
 }
 
+void mx_likeliest(const float *logits, int64_t vocab, int64_t n, MxChoice *out) {
+    int64_t found = 0;
+    MX_ASSERT(n <= vocab);
+    for (int64_t id = 0; n && id < vocab; id++) {
+        if (found == n && logits[id] <= logits[out[n - 1].id]) continue;
+        int64_t at = found < n ? found++ : n - 1;
+        for (; at && logits[id] > logits[out[at - 1].id]; at--) out[at] = out[at - 1];
+        out[at].id = (int32_t)id;
+    }
+    double sum = n ? mx_log_sum(logits, vocab) : 0;
+    for (int64_t i = 0; i < n; i++) out[i].logprob = (double)logits[out[i].id] - sum;
+}
+
 MxChoice mx_sample(const MxSampling *how, const float *logits, int64_t vocab, const MxTokens *seen,
                    uint64_t stream) {
     MxArena arena = {.name = "logits"};

@@ -111,12 +111,10 @@ static bool read_stream_options(Reader *r, const Member *m, const MxJson *value)
     return true;
 }
 
-/* OpenAI's number of likeliest tokens to tell besides the chosen one; 0 asks for that one. */
+/* How many likeliest tokens to tell besides the chosen one; 0 asks for that one. */
 static bool read_logprobs(Reader *r, const Member *m, const MxJson *value) {
-    int64_t n;
-    if (!mx_json_int(value, &n) || n != 0) return misfits(r, m, value);
     r->ask->tells_logprobs = true;
-    return true;
+    return read_count(r, m, value);
 }
 
 /* One prompt: a text, a list of ids, or a list of one of these. */
@@ -219,9 +217,9 @@ static const Member members[] = {
     ROW("stop",                BOTH,       read_stop,           "a text or a list of up to 16 texts, none of them empty", AT(stops)),
     ROW("stream",              BOTH,       read_bool,           "true or false", AT(streams)),
     ROW("stream_options",      BOTH,       read_stream_options, "{\"include_usage\": true or false}", AT(tells_usage)),
-    ROW("logprobs",            COMPLETION, read_logprobs,       "0, which tells of the chosen tokens alone" LATER, AT(tells_logprobs)),
+    ROW("logprobs",            COMPLETION, read_logprobs,       "an integer from 0 to 20", AT(n_top), WITHIN(0, 20)),
     ROW("logprobs",            CHAT,       read_bool,           "true or false", AT(tells_logprobs)),
-    ROW("top_logprobs",        CHAT,       read_given,          "0" LATER, .low = 0),
+    ROW("top_logprobs",        CHAT,       read_count,          "an integer from 0 to 20", AT(n_top), WITHIN(0, 20)),
     ROW("n",                   BOTH,       read_given,          "1" LATER, .low = 1),
     ROW("best_of",             COMPLETION, read_given,          "1" LATER, .low = 1),
     ROW("frequency_penalty",   BOTH,       read_given,          "0" LATER, .low = 0),
@@ -265,9 +263,9 @@ static bool check_whole(const Reader *r, MxAskKind kind) {
     if (ask->tells_usage && !ask->streams)
         return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                        "stream_options: wanted \"stream\": true with it");
-    if (ask->streams && ask->tells_logprobs)
+    if (ask->n_top && !ask->tells_logprobs)
         return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                       "logprobs: not available yet in a stream");
+                       "top_logprobs: wanted \"logprobs\": true with it");
     return true;
 }
 

@@ -61,6 +61,14 @@ typedef struct Answer {
     const MxTokenizer *tokenizer;
 } Answer;
 
+/* A reply, or a piece of it: its tokens from `from` on. */
+typedef struct Piece {
+    const char *text; /* [n] */
+    size_t n;
+    MxReply reply;
+    int64_t from;
+} Piece;
+
 /* What has gone wrong with a request: OpenAI's type and code, and the member at fault; NULL = none.
  */
 typedef struct Trouble {
@@ -74,8 +82,8 @@ const char *answer_error(MxArena *arena, const Trouble *trouble);
 /* Events of a stream: answer_first, which a conversation begins with (NULL: none), some text, the
  * end, and an error in its place. */
 const char *answer_first(MxArena *arena, const Answer *answer);
-const char *answer_text(MxArena *arena, const Answer *answer, const char *text, size_t n);
-const char *answer_last(MxArena *arena, const Answer *answer, const MxReply *reply);
+const char *answer_text(MxArena *arena, const Answer *answer, const Piece *piece);
+const char *answer_last(MxArena *arena, const Answer *answer, const Piece *piece);
 const char *answer_broken(MxArena *arena, const char *error);
 
 /* ---- messages (messages.c) */

@@ -143,16 +143,24 @@ static void fail(Job *job, const Trouble *t, bool has_begun) {
     http_end(job);
 }
 
-/* Text of a reply as it comes. */
+/* Text of a reply as it comes, with the tokens that have come since the last text. */
 typedef struct Listener {
     Answer answer;
     Job *job;
+    const MxSequences *sequences;
+    int64_t n_told; /* tokens */
 } Listener;
 
+static Piece piece_of(const Listener *from, MxReply reply, const char *text, size_t n) {
+    return (Piece){.text = text, .n = n, .reply = reply, .from = from->n_told};
+}
+
 static void say(void *context, const char *text, size_t n) {
-    const Listener *to = context;
+    Listener *to = context;
     MxArena scratch = {.name = "event"};
-    write_text(to->job, answer_text(&scratch, &to->answer, text, n));
+    Piece piece = piece_of(to, mx_sequences_reply(to->sequences, to->job->row), text, n);
+    to->n_told = piece.reply.tokens.n;
+    write_text(to->job, answer_text(&scratch, &to->answer, &piece));
     mx_arena_release(&scratch);
 }
 
@@ -187,10 +195,11 @@ static bool read_job(const Server *s, Job *job, MxError *err) {
 /* How it is answered: as requests are by default, but for what it says. */
 static void prepare(const Server *s, Job *job) {
     Listener *to = mx_new(&job->arena, Listener);
-    *to = (Listener){answer_of(s, job), job};
+    *to = (Listener){.answer = answer_of(s, job), .job = job, .sequences = s->sequences};
     job->how = s->how;
     job->how.sampling = job->ask.sampling;
     job->how.max_tokens = job->ask.max_tokens;
+    job->how.n_top = job->ask.n_top;
     job->how.stops = job->ask.stops;
     job->how.n_stops = job->ask.n_stops;
     job->how.say = job->ask.streams ? say : NULL;
@@ -270,7 +279,8 @@ static void finish(Server *s, Job *job) {
     Answer answer = answer_of(s, job);
     MxReply reply = mx_sequences_leave(s->sequences, job->row);
     if (job->ask.streams) {
-        write_text(job, answer_last(&job->arena, &answer, &reply));
+        Piece rest = piece_of(job->how.context, reply, "", 0);
+        write_text(job, answer_last(&job->arena, &answer, &rest));
     } else {
         http_begin(job, 200, false);
         write_text(job, answer_whole(&job->arena, &answer, &reply));

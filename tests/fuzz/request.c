@@ -15,7 +15,7 @@ static void check_ask(MxArena *arena, const MxSpeak *defaults, const MxAsk *ask,
     const MxWords words = {0};
     need(ask->max_tokens >= 1 && ask->max_tokens <= defaults->max_tokens);
     need(ask->sampling.temperature >= 0 && ask->sampling.top_p > 0 && ask->sampling.top_p <= 1);
-    need(ask->n_stops <= 16 && ask->prompt && !(ask->streams && ask->tells_logprobs));
+    need(ask->n_stops <= 16 && ask->prompt && ask->n_top <= 20);
     for (int i = 0; i < ask->n_stops; i++) need(ask->stops[i][0] != '\0');
     /* Without a tokenizer ids alone are prompts. */
     if (!mx_prompt_read(arena, words, ask->prompt, MX_NOWHERE, &prompt, err))

@@ -120,6 +120,22 @@ START_TEST(numbers_out_of_range_are_refused) {
 }
 END_TEST
 
+START_TEST(the_likeliest_come_in_order) {
+    const float logits[] = {1, 3, -2, 3, 0, 4, -9, 1};
+    static const int32_t order[] = {5, 1, 3, 0, 7, 4, 2, 6};
+    MxChoice top[MX_COUNT(order)];
+    double sum = 0;
+    for (int i = 0; i < MX_COUNT(logits); i++) sum += exp((double)logits[i]);
+    for (int n = 0; n <= MX_COUNT(order); n++) {
+        mx_likeliest(logits, MX_COUNT(logits), n, top);
+        for (int i = 0; i < n; i++) {
+            ck_assert_int_eq(top[i].id, order[i]);
+            ck_assert_double_eq_tol(top[i].logprob, (double)logits[order[i]] - log(sum), 1e-6);
+        }
+    }
+}
+END_TEST
+
 Suite *sample_suite(void) {
     Suite *suite = suite_create("sample");
     TCase *tcase = tcase_create("sample");
@@ -127,6 +143,7 @@ Suite *sample_suite(void) {
     tcase_add_test(tcase, a_penalty_always_lowers);
     tcase_add_test(tcase, choices_follow_the_seed_and_the_place);
     tcase_add_loop_test(tcase, numbers_out_of_range_are_refused, 0, MX_COUNT(wrong));
+    tcase_add_test(tcase, the_likeliest_come_in_order);
     suite_add_tcase(suite, tcase);
     return suite;
 }

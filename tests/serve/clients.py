@@ -101,6 +101,24 @@ def many_clients():
         thread.join()
 
 
+def logprobs():
+    """A stream tells the same tokens as an answer, and the likeliest of a greedy answer are its own."""
+    chat = {"messages": [{"role": "user", "content": "the cat"}], "max_tokens": 12, "logprobs": True, "top_logprobs": 3}
+    whole = json.loads(ask("/v1/chat/completions", json.dumps(chat))[1])["choices"][0]["logprobs"]["content"]
+    check("likeliest tokens of a conversation", all(t["top_logprobs"][0]["token"] == t["token"] and len(t["top_logprobs"]) == 3 for t in whole), whole)
+    check("their order", all(t["top_logprobs"][i]["logprob"] >= t["top_logprobs"][i + 1]["logprob"] for t in whole for i in (0, 1)), whole)
+    parts = [p["choices"][0] for p in events(ask("/v1/chat/completions", json.dumps(as_stream(chat)))[1]) if p["choices"]]
+    told = [t for c in parts if c["logprobs"] for t in c["logprobs"]["content"]]
+    check("tokens of a stream of a conversation", told == whole, told)
+    one = {"prompt": "the dog", "max_tokens": 12, "logprobs": 2, "temperature": 1, "seed": 4}
+    whole = json.loads(ask("/v1/completions", json.dumps(one))[1])["choices"][0]["logprobs"]
+    lists = list(zip(whole["tokens"], whole["token_logprobs"], whole["top_logprobs"]))
+    check("likeliest tokens", len(lists) == 12 and all(top[token] == p and 2 <= len(top) <= 3 for token, p, top in lists), lists)
+    parts = [p["choices"][0] for p in events(ask("/v1/completions", json.dumps(as_stream(one)))[1]) if p["choices"]]
+    told = [t for c in parts if c["logprobs"] for t in zip(*(c["logprobs"][k] for k in ("tokens", "token_logprobs", "top_logprobs")))]
+    check("tokens of a stream", told == lists, told)
+
+
 WRONG = [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"prompt":"a","prompt":"b"}', b'{"prompt":{}}', b'{"prompt":[[1],[2]]}',
          b'{"prompt":"a","max_tokens":0}', b'{"prompt":"a","max_tokens":1e99}', b'{"prompt":"a","stop":[""]}',
          b'{"prompt":"a","stream":1}', b'{"prompt":[]}', b'{"prompt":[-1]}', b'{"prompt":[4096]}', b'{"prompt":"a","top_p":0}',
@@ -210,6 +228,7 @@ for one in slow:
     one.start()
 check("a model", json.loads(ask("/v1/models/r", None, "GET")[1])["id"] == "r")
 check("no such model", ask("/v1/models/q", None, "GET")[0] == 404)
+logprobs()
 many_clients()
 wrong_requests()
 clients_that_left()
