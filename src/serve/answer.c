@@ -92,7 +92,7 @@ static void add_token(MxText *out, const Answer *a, MxChoice choice) {
     size_t n;
     const char *text = token_text(&scratch, a, choice.id, &n);
     mx_text_add(out, "\"token\":%s,\"logprob\":%.9g,\"bytes\":[", mx_json_quote(&scratch, text, n),
-                choice.logprob);
+                (double)(float)choice.logprob);
     for (size_t b = 0; b < n; b++) mx_text_add(out, "%s%d", b ? "," : "", (unsigned char)text[b]);
     mx_text_add(out, "]");
     mx_arena_release(&scratch);

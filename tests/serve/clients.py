@@ -105,7 +105,7 @@ def logprobs():
     """A stream tells the same tokens as an answer, and the likeliest of a greedy answer are its own."""
     chat = {"messages": [{"role": "user", "content": "the cat"}], "max_tokens": 12, "logprobs": True, "top_logprobs": 3}
     whole = json.loads(ask("/v1/chat/completions", json.dumps(chat))[1])["choices"][0]["logprobs"]["content"]
-    check("likeliest tokens of a conversation", all(t["top_logprobs"][0]["token"] == t["token"] and len(t["top_logprobs"]) == 3 for t in whole), whole)
+    check("likeliest tokens of a conversation", all(t["top_logprobs"][0]["logprob"] == t["logprob"] and t["top_logprobs"][0]["token"] == t["token"] and len(t["top_logprobs"]) == 3 for t in whole), whole)
     check("their order", all(t["top_logprobs"][i]["logprob"] >= t["top_logprobs"][i + 1]["logprob"] for t in whole for i in (0, 1)), whole)
     parts = [p["choices"][0] for p in events(ask("/v1/chat/completions", json.dumps(as_stream(chat)))[1]) if p["choices"]]
     told = [t for c in parts if c["logprobs"] for t in c["logprobs"]["content"]]
