@@ -303,6 +303,9 @@ static bool talk(MxArena *arena, Speaker *s, MxError *err) {
     if (!s->how.tokenizer)
         return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                        "\"%s\" has no tokenizer; --prompts takes ids", s->dir);
+    if (s->what->n_images && !s->source.config->use_multimodal)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                       "--image: the model has no encoder of images that is used here");
     int64_t capacity = TALK_CAPACITY + s->what->max_tokens, seen = s->what->n_images ? capacity : 0;
     return open_model(arena, s, 1, LARGEST_CHUNK, capacity, seen, err) && answer_lines(s, err);
 }

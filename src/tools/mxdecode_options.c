@@ -67,6 +67,15 @@ static bool check_side(const Side *side, const Mode *mode, MxError *err) {
                    (int)strcspn(with, ","), with);
 }
 
+/* An empty text stands at the beginning of every reply. */
+static bool check_stops(const MxSpeak *k, MxError *err) {
+    for (int i = 0; i < k->n_stops; i++)
+        if (!*k->stops[i])
+            return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                           "--stop: found an empty text, wanted one that ends a reply");
+    return true;
+}
+
 static bool choose_mode(CommandLine *line, const Mode *modes, int n, const Chosen *chosen,
                         MxError *err) {
     line->mode = &modes[n];
@@ -315,6 +324,6 @@ bool decode_read_command_line(int argc, char **argv, MxArena *arena, const Mode 
         return false;
     for (int i = 0; i < n_sides; i++)
         if (!check_side(&sides[i], line->mode, err)) return false;
-    return decode_load_config(arena, line, options, table.n, err) &&
+    return check_stops(k, err) && decode_load_config(arena, line, options, table.n, err) &&
            read_numbers(&numbers, line, err);
 }

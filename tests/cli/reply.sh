@@ -141,6 +141,9 @@ is 'messages of one conversation' "$(printf 'the cat sat\nthe dog\n' | "$tool" "
 says 2 "mxdecode: error: the tokenizer has no chat template
 hint: name one by chat_template_path (mxdecode: --chat-template): \"chatml\", \"llama3\", \"gemma\", \"mistral\", or a file of Jinja" "$run" --chat
 says 65 "mxdecode: error: $work/chat:1: found a conversation, but there is no chat template for it" "$run" --prompts "$work/chat"
+says 2 'mxdecode: error: --stop: found an empty text, wanted one that ends a reply' "$run" --stop ''
+# It was divided by the tokens of an image, 0.
+says 65 'mxdecode: error: --image: the model has no encoder of images that is used here' "$run" --image share/mxtrain/images/eval_blue_circle_0.png
 says 2 'mxdecode: error: --chat does not go with --tokenize' "$run" --tokenize --chat
 
 # Logits: of the same model in pieces of other lengths, of its weights in bf16, of other prompts.
