@@ -108,7 +108,7 @@ static const Entry *const entries[] = {&entry_take, &entry_refer, &entry_refer_e
 
 static void begin(MxTrainState *s) {
     Reference *own = program_part(s, PART_reference);
-    own->is_policy = own->copy || own->fingerprint;
+    own->is_policy = own->copy || (own->fingerprint && !s->config->enable_lora);
     if (own->copy) program_run_alone(s, &entry_take);
     if (own->fingerprint) *own->fingerprint = mx_train_fingerprint(s);
 }

@@ -116,6 +116,22 @@ START_TEST(what_is_stale_is_refused) {
 }
 END_TEST
 
+/* Adapters that are not zero any more make the policy another model than its reference, which is
+ * the model without them. */
+START_TEST(adapters_may_have_learned_before) {
+    static const char lora[] = "lora.enable_lora=true lora.lora_rank=2 lora.lora_alpha=4";
+    double *want[MX_COUNT(compared)];
+    int n_want[MX_COUNT(compared)];
+    ends("before", lora, 0);
+    const char *on = mx_arena_printf(&arena, "%s lora.lora_restore_path=%s/before", lora, dir);
+    ends("beside", on, 0);
+    for (int i = 0; i < MX_COUNT(compared); i++) want[i] = figures(compared[i], &n_want[i]);
+    ends("ahead", mx_arena_printf(&arena, "%s dpo.reference=precomputed", on), 0);
+    check_figures(want, n_want);
+    ck_assert_double_gt(fabs(want[2][0]), 1e-6);
+}
+END_TEST
+
 Suite *reference_suite(void) {
     enum { SECONDS = 60 };
     Suite *suite = suite_create("reference");
@@ -124,6 +140,7 @@ Suite *reference_suite(void) {
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, it_is_the_run_with_two_models);
     tcase_add_test(tcase, what_is_stale_is_refused);
+    tcase_add_test(tcase, adapters_may_have_learned_before);
     suite_add_tcase(suite, tcase);
     return suite;
 }
