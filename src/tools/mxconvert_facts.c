@@ -86,8 +86,11 @@ bool mxconvert_adapters(Work *work, MxArena *arena, MxError *err) {
         (merges && !find_base(work, config, arena, err)))
         return false;
     if (model) {
-        MxHeadForm heads = mx_model_head_form(model);
-        if (work->line->to_peft && !find_model(work, config, heads, arena, err)) return false;
+        MxHeadForm *heads = mx_new(arena, MxHeadForm);
+        *heads = mx_model_head_form(model);
+        work->base.heads =
+            heads; /* the run may hold kernels otherwise than its base's config says */
+        if (work->line->to_peft && !find_model(work, config, *heads, arena, err)) return false;
         facts->weights = mx_model_params(model);
     }
     const char *base = work->line->base;

@@ -221,6 +221,22 @@ START_TEST(a_plan_goes_by_the_run_s_checkpoints) {
 }
 END_TEST
 
+/* A run may hold the kernels of its base in another form than the base's own config tells: queries
+ * that are not scaled. They are the weights below its adapters all the same. */
+START_TEST(heads_in_the_form_of_the_run) {
+    ck_tool(0, "%s run_name=a steps=1 %s", run, on_ids);
+    ck_tool(0, "mxconvert {}/a {}/hf --to-hf");
+    ck_tool(
+        0,
+        "%s run_name=over steps=2 %s query_pre_attn_scalar=16 load_parameters_path={}/hf " ADAPTED,
+        run, on_ids);
+    ck_tool(0, "mxconvert {}/over {}/merged --merge-lora");
+    ck_says("they were trained over these weights (fingerprint)");
+    ck_tool(0, "mxconvert {}/over {}/back --merge-lora --to-hf");
+    ck_tool(0, "mxcompare {}/merged {}/back");
+}
+END_TEST
+
 Suite *origin_suite(void) {
     Suite *suite = suite_create("ckpt/origin");
     TCase *tcase = add_case(suite, "origin");
@@ -232,5 +248,6 @@ Suite *origin_suite(void) {
     tcase_add_test(tcase, another_tokenizer_is_refused);
     tcase_add_test(tcase, other_sizes_are_told_at_once);
     tcase_add_test(tcase, a_plan_goes_by_the_run_s_checkpoints);
+    tcase_add_test(tcase, heads_in_the_form_of_the_run);
     return suite;
 }
