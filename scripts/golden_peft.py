@@ -1,13 +1,14 @@
 """Adapters of peft over tiny models of hf/models, with what the models then say.
 
-    python scripts/golden_peft.py MODEL OUT TARGET... [--parameters TARGET...]
+    python scripts/golden_peft.py MODEL OUT TARGET... [--parameters TARGET...] [--config JSON]
 
-OUT gets adapter_config.json and adapter_model.safetensors as peft saves them, of rank 1 and random,
-and expected.h5: the logits behind a prompt. peft 0.21 and transformers 5.24 on PyTorch, CPU,
+OUT gets adapter_config.json and adapter_model.safetensors as peft saves them, of rank 1 and random
+(--config: other members of LoraConfig), and expected.h5: the logits behind a prompt. peft 0.21 and transformers 5.24 on PyTorch, CPU,
 float32. Needs h5py.
 """
 
 import argparse
+import json
 import os
 
 import h5py
@@ -31,11 +32,12 @@ def main():
     parser.add_argument("out")
     parser.add_argument("targets", nargs="+")
     parser.add_argument("--parameters", nargs="+")
+    parser.add_argument("--config", type=json.loads, default={})
     args = parser.parse_args()
     torch.manual_seed(7)
     config = peft.LoraConfig(
-        task_type="CAUSAL_LM", r=1, lora_alpha=2, target_modules=args.targets,
-        target_parameters=args.parameters,
+        **dict(task_type="CAUSAL_LM", r=1, lora_alpha=2, target_modules=args.targets,
+               target_parameters=args.parameters) | args.config
     )
     model = peft.get_peft_model(load(args.model), config)
     for value in model.parameters():

@@ -92,10 +92,11 @@ typedef struct PeftConfig {
 /* peft_read_config — of a folder. Errors: each member with which peft computes something else than
  * adapters. Source: peft 0.21, tuners/lora. Test: tests/train/test_lora_runs.c. */
 bool peft_read_config(MxArena *arena, const char *dir, PeftConfig *out, MxError *err);
-/* peft_check_module — that a module's adapter of a rank is what the config says, and counts
- * `scale`. */
-bool peft_check_module(const PeftConfig *config, const PeftModule *module, int64_t rank,
-                       double scale, MxError *err);
+/* peft_factor — what a module's B is multiplied by to count `scale`, the run's lora_alpha /
+ * lora_rank: other than 1 only for modules to which rank_pattern and alpha_pattern give numbers of
+ * their own. Errors: all others count something else; the rank is not what the config says. */
+bool peft_factor(const PeftConfig *config, const PeftModule *module, int64_t rank, double scale,
+                 double *out, MxError *err);
 /* peft_config_text — the members that MaxText writes, and those that name parameters of experts;
  * peft takes its defaults for the rest. */
 const char *peft_config_text(MxArena *arena, const PeftModules *modules, int64_t rank, double scale,

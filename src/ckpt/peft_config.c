@@ -109,22 +109,18 @@ static bool names_parameter(const PeftConfig *config, const char *key) {
     return false;
 }
 
-static bool refuse_scale(const PeftConfig *config, const PeftModule *module, double rank,
-                         double alpha, double scale, MxError *err) {
-    double found = alpha / (config->is_rs ? sqrt(rank) : rank);
-    bool is_of_all = rank == config->rank && alpha == config->alpha;
+static bool refuse_scale(const PeftConfig *config, double found, double scale, MxError *err) {
     mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
-            "its adapters%s%s count %.9g (lora_alpha %.9g, r %.9g%s), those of this run lora_alpha "
+            "its adapters count %.9g (lora_alpha %.9g, r %.9g%s), those of this run lora_alpha "
             "/ lora_rank = %.9g",
-            is_of_all ? "" : " of ", is_of_all ? "" : module->key, found, alpha, rank,
-            config->is_rs ? ", use_rslora" : "", scale);
-    if (is_of_all)
-        mx_note(err, "hint: lora.lora_rank=%.9g lora.lora_alpha=%.9g", rank, found * rank);
+            found, config->alpha, config->rank, config->is_rs ? ", use_rslora" : "", scale);
+    mx_note(err, "hint: lora.lora_rank=%.9g lora.lora_alpha=%.9g", config->rank,
+            found * config->rank);
     return false;
 }
 
-bool peft_check_module(const PeftConfig *config, const PeftModule *module, int64_t rank,
-                       double scale, MxError *err) {
+bool peft_factor(const PeftConfig *config, const PeftModule *module, int64_t rank, double scale,
+                 double *out, MxError *err) {
     double r, alpha;
     if (!find_pattern(config, config->ranks, module->key, config->rank, &r, err) ||
         !find_pattern(config, config->alphas, module->key, config->alpha, &alpha, err))
@@ -138,8 +134,10 @@ bool peft_check_module(const PeftConfig *config, const PeftModule *module, int64
                        "r of \"%s\" is %.9g; its tensors have %lld", module->key, r,
                        (long long)rank);
     double found = alpha / (config->is_rs ? sqrt(r) : r);
-    return fabs(found - scale) <= 1e-6 * fabs(scale) ||
-           refuse_scale(config, module, r, alpha, scale, err);
+    bool is_equal = fabs(found - scale) <= 1e-6 * fabs(scale);
+    bool is_of_all = r == config->rank && alpha == config->alpha;
+    *out = is_equal ? 1 : found / scale;
+    return is_equal || !is_of_all || refuse_scale(config, found, scale, err);
 }
 
 /* ---- out */

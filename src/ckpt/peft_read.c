@@ -14,6 +14,8 @@ typedef struct Reader {
     double scale;
     int64_t most;         /* ranks that a kernel of ours would need */
     const char *neediest; /* the kernel */
+    int n_evened;         /* modules whose B was multiplied by a number */
+    const char *evened;   /* the first of them */
     MxError *err;
 } Reader;
 
@@ -56,6 +58,17 @@ static bool may_lack(const Reader *r, MxArena *arena, const PeftModule *m) {
                         is_in_file(r, arena, &r->modules.module[i]);
         if (!has_other) return false;
     }
+    return true;
+}
+
+/* One adapter of a model of ours counts as much as every other. */
+static bool even_out(Reader *r, const PeftModule *m, const PeftFactors *f) {
+    double factor;
+    if (!peft_factor(&r->config, m, f->rank, r->scale, &factor, r->err)) return false;
+    if (factor == 1) return true;
+    if (!r->n_evened++) r->evened = m->key;
+    int64_t n = mx_shape_count(peft_shape(m, 'B', f->rank));
+    for (int64_t i = 0; f->b && i < n; i++) f->b[i] = (float)(f->b[i] * factor);
     return true;
 }
 
@@ -105,8 +118,7 @@ static bool read_all(Reader *r, MxArena *arena) {
         f->rank = rank_of(r, arena, m);
         ok = read_tensor(r, arena, m, 'A', f->rank, &f->a) && ok;
         ok = read_tensor(r, arena, m, 'B', f->rank, &f->b) && ok;
-        counts = counts && (!mx_tensors_find(r->file, a) ||
-                            peft_check_module(&r->config, m, f->rank, r->scale, r->err));
+        counts = counts && (!mx_tensors_find(r->file, a) || even_out(r, m, f));
     }
     return check_extra(r, &wanted) && ok && counts;
 }
@@ -264,6 +276,10 @@ bool mx_peft_load(const char *dir, const MxHfModel *model, double scale, MxTree 
     if (ok) r.modules.within = find_within(r.file);
     ok = ok && peft_modules(&arena, state, &r.modules, err) && read_all(&r, &arena) &&
          load_all(&r, &arena);
+    if (ok && r.n_evened)
+        mx_log("%s: %d modules have an r or a lora_alpha of their own, \"%s\" first; their B is "
+               "multiplied so that they count the same with lora_alpha / lora_rank = %.9g",
+               r.config.where.file, r.n_evened, r.evened, scale);
     mx_arena_release(&arena);
     return ok;
 }

@@ -525,8 +525,6 @@ static const struct {
      "alora_invocation_tokens is not available here"},
     {"\"rank_pattern\": {}", "\"rank_pattern\": {\"layers.1.*q_proj\": 4}",
      "r of \"model.layers.1.self_attn.q_proj\" is 4; its tensors have 2"},
-    {"\"alpha_pattern\": {}", "\"alpha_pattern\": {\"q_proj\": 5, \"v_proj\": 6}",
-     "its adapters of model.layers.0.self_attn.v_proj count 4.24264069 (lora_alpha 6, r 2"},
     {"\"alpha_pattern\": {}", "\"alpha_pattern\": {\"(\": 5}",
      "\"(\" is no pattern with a number: "},
 };
