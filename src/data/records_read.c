@@ -10,16 +10,18 @@ enum { MOST_BAD = 10 };
 
 /* ---- tokens */
 
-/* Joins what stands before a text, its tokens, and what stands behind; -1 = nothing. */
+/* Joins what stands before a text, its tokens, and what stands behind; -1 = nothing. A text may end
+ * with the last itself. */
 static bool encode(MxArena *arena, const MxTokenizer *tokenizer, MxEncoding what,
-                   const int32_t around[2], MxTokens *out, MxError *err) {
+                   const int32_t around[2], bool may_end, MxTokens *out, MxError *err) {
     MxTokens ids;
     if (!mx_tokenizer_encode(arena, tokenizer, what, &ids, err)) return false;
     *out = (MxTokens){.ids = mx_new_n(arena, int32_t, ids.n + 2)};
     if (around[0] >= 0) out->ids[out->n++] = around[0];
     if (ids.n) memcpy(out->ids + out->n, ids.ids, (size_t)ids.n * sizeof *ids.ids);
     out->n += ids.n;
-    if (around[1] >= 0) out->ids[out->n++] = around[1];
+    bool has_end = may_end && ids.n && ids.ids[ids.n - 1] == around[1];
+    if (around[1] >= 0 && !has_end) out->ids[out->n++] = around[1];
     return true;
 }
 
@@ -41,7 +43,8 @@ static void split_prompt(MxTokens piece[PIECES]) {
 }
 
 /* The pieces of a record of texts: bos before the first token, eos behind each answer, but for
- * turns. */
+ * turns. Texts written for other trainers end with eos already, which is not doubled; those of
+ * pre-training are as in MaxText. Source: trl 1.16, trainer/sft_trainer.py, add_eos. */
 static bool encode_pieces(MxArena *arena, const Records *records, const Field *text, int first,
                           MxWhere where, Draft *draft, MxError *err) {
     const MxDataConfig *config = &records->dataset->config;
@@ -52,13 +55,14 @@ static bool encode_pieces(MxArena *arena, const Records *records, const Field *t
     if (has_turns) turns_make(arena, records->seer, draft->pictures.n, text, turns);
     if (has_turns) text = turns;
     const int32_t of_prompt[] = {bos, -1}, of_answer[] = {first == PROMPT ? -1 : bos, eos};
+    bool may_end = config->is_sft || config->pairs || config->group;
     int n_missing = count_missing(records, text, &draft->pictures);
     for (int i = first; i < first + records->columns.n_texts; i++, text++) {
         MxRendered told = {.text = (char *)(uintptr_t)text->text, .n = text->bytes};
         if (records->seer) pictures_tell(arena, records->seer, &draft->pictures, n_missing, &told);
         n_missing = 0;
         MxEncoding what = {.text = told.text, .n = told.n, .where = where};
-        if (!encode(arena, config->tokenizer, what, i == PROMPT ? of_prompt : of_answer,
+        if (!encode(arena, config->tokenizer, what, i == PROMPT ? of_prompt : of_answer, may_end,
                     &draft->piece[i], err))
             return false;
     }

@@ -84,6 +84,28 @@ START_TEST(rows_are_trls) {
 }
 END_TEST
 
+/* TRL's ids of both records: eos is not doubled where a completion ends with it. */
+START_TEST(an_end_is_not_doubled) {
+    static const int32_t want[2][17] = {
+        {693, 271, 350, 220, 17, 582, 220, 17, 30, 394, 83, 350, 220, 19, 13, 1002, 0},
+        {693, 271, 350, 220, 17, 582, 220, 17, 30, 394, 83, 350, 220, 20, 13, 1002, 0}};
+    MxDataConfig config = trl_config("prompt_completion.jsonl", 2, MX_COUNT(want[0]));
+    config.omits_bos = true;
+    config.path = put("ends.jsonl",
+                      "{\"prompt\": \"What is 2 + 2?\", \"completion\": \" It is 4.<|im_end|>\"}\n"
+                      "{\"prompt\": \"What is 2 + 2?\", \"completion\": \" It is 5.\"}\n");
+    MxBatch batch = first_batch(config);
+    for (int r = 0; r < 2; r++)
+        ck_assert_mem_eq(batch.field[MX_INPUTS] + r * batch.length, want[r], sizeof want[r]);
+    config.is_sft = config.completion_only = false; /* pre-training, as in MaxText */
+    config.columns = &(const char *){"completion"};
+    config.n_columns = 1;
+    batch = first_batch(config);
+    ck_assert_int_eq(batch.field[MX_INPUTS][6], 1002);
+    ck_assert_int_eq(batch.field[MX_INPUTS][7], 1002);
+}
+END_TEST
+
 /* ---- all forms of one conversation */
 
 static MxDataConfig byte_config(const char *lines, int64_t length) {
@@ -242,6 +264,7 @@ Suite *talks_suite(void) {
     TCase *tests = tcase_create("conversations");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, rows_are_trls, 0, MX_COUNT(runs));
+    tcase_add_test(tests, an_end_is_not_doubled);
     tcase_add_test(tests, turns_count);
     tcase_add_loop_test(tests, forms_are_the_same, 0, MX_COUNT(same));
     tcase_add_loop_test(tests, pairs_are_the_same, 0, MX_COUNT(same_pairs));
