@@ -86,12 +86,15 @@ typedef struct PeftConfig {
     MxWhere where;
     double rank, alpha;
     bool is_rs; /* adapters count alpha / sqrt(rank) */
-    const MxJson *ranks, *alphas, *parameters;
+    const MxJson *ranks, *alphas, *parameters, *targets, *excluded, *layers;
 } PeftConfig;
 
 /* peft_read_config — of a folder. Errors: each member with which peft computes something else than
  * adapters. Source: peft 0.21, tuners/lora. Test: tests/train/test_lora_runs.c. */
 bool peft_read_config(MxArena *arena, const char *dir, PeftConfig *out, MxError *err);
+/* peft_adapts — whether target_modules, exclude_modules and layers_to_transform choose a module.
+ * Source: peft 0.21, tuners/tuners_utils.py, check_target_module_exists. */
+bool peft_adapts(const PeftConfig *config, const PeftModule *module);
 /* peft_factor — what a module's B is multiplied by to count `scale`, the run's lora_alpha /
  * lora_rank: other than 1 only for modules to which rank_pattern and alpha_pattern give numbers of
  * their own. Errors: all others count something else; the rank is not what the config says. */

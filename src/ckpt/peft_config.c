@@ -4,6 +4,7 @@
 #include "peft.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Members that change what an adapter is; each must be absent or say nothing. */
 static const char *const foreign[] = {
@@ -70,6 +71,9 @@ bool peft_read_config(MxArena *arena, const char *dir, PeftConfig *out, MxError 
     out->ranks = mx_json_get(config, "rank_pattern");
     out->alphas = mx_json_get(config, "alpha_pattern");
     out->parameters = mx_json_get(config, "target_parameters");
+    out->targets = mx_json_get(config, "target_modules");
+    out->excluded = mx_json_get(config, "exclude_modules");
+    out->layers = mx_json_get(config, "layers_to_transform");
     return true;
 }
 
@@ -98,15 +102,45 @@ static bool find_pattern(const PeftConfig *config, const MxJson *patterns, const
     return ok;
 }
 
-/* Whether a parameter is named, as a whole or from one of its dots on. */
-static bool names_parameter(const PeftConfig *config, const char *key) {
-    for (size_t i = 0; i < mx_json_length(config->parameters); i++) {
-        const char *named = mx_json_string(mx_json_at(config->parameters, i));
+/* Whether a list has a name, as a whole or from one of its dots on. */
+static bool lists(const MxJson *list, const char *key) {
+    for (size_t i = 0; i < mx_json_length(list); i++) {
+        const char *named = mx_json_string(mx_json_at(list, i));
         size_t n = named ? strlen(named) : 0, all = strlen(key);
         if (n && n <= all && !strcmp(key + all - n, named) && (n == all || key[all - n - 1] == '.'))
             return true;
     }
     return false;
+}
+
+/* Whether a pattern is all of a name, or a list has it. */
+static bool matches(const MxJson *names, const char *key) {
+    const char *pattern = mx_json_string(names), *why;
+    if (!pattern) return lists(names, key);
+    MxArena arena = {.name = "pattern"};
+    const MxRegex *regex = mx_regex_new(&arena, pattern, &why);
+    bool is_whole = !regex || mx_regex_match(regex, key) == MX_MATCH_WHOLE;
+    mx_arena_release(&arena);
+    return is_whole;
+}
+
+/* Whether the layer of a module, the first number of its name, is one of some; without any, all
+ * are.
+ */
+static bool has_layer(const MxJson *layers, const char *key) {
+    double layer = (double)strtol(key + strcspn(key, "0123456789"), NULL, 10), one;
+    if (mx_json_number(layers, &one)) return one == layer;
+    size_t n = mx_json_length(layers);
+    for (size_t i = 0; i < n; i++)
+        if (mx_json_number(mx_json_at(layers, i), &one) && one == layer) return true;
+    return !n;
+}
+
+bool peft_adapts(const PeftConfig *config, const PeftModule *module) {
+    const char *key = module->module;
+    if (matches(config->excluded, key)) return false;
+    bool is_pattern = mx_json_string(config->targets) != NULL;
+    return matches(config->targets, key) && (is_pattern || has_layer(config->layers, key));
 }
 
 static bool refuse_scale(const PeftConfig *config, double found, double scale, MxError *err) {
@@ -125,7 +159,7 @@ bool peft_factor(const PeftConfig *config, const PeftModule *module, int64_t ran
     if (!find_pattern(config, config->ranks, module->key, config->rank, &r, err) ||
         !find_pattern(config, config->alphas, module->key, config->alpha, &alpha, err))
         return false;
-    if (module->has_experts && !names_parameter(config, module->key))
+    if (module->has_experts && !lists(config->parameters, module->key))
         return mx_fail(err, MX_EXIT_BAD_INPUT, config->where,
                        "target_parameters does not name \"%s\", which is adapted here",
                        module->key);

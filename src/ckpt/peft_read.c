@@ -16,6 +16,8 @@ typedef struct Reader {
     const char *neediest; /* the kernel */
     int n_evened;         /* modules whose B was multiplied by a number */
     const char *evened;   /* the first of them */
+    int n_left_out;       /* modules of layers that the config leaves out */
+    const char *left_out; /* the first of them */
     MxError *err;
 } Reader;
 
@@ -59,6 +61,27 @@ static bool may_lack(const Reader *r, MxArena *arena, const PeftModule *m) {
         if (!has_other) return false;
     }
     return true;
+}
+
+/* Names of one kind of modules: equal but for their numbers. */
+static bool are_alike(const char *a, const char *b) {
+    static const char digits[] = "0123456789";
+    for (; *a && *b; a++, b++) {
+        a += strspn(a, digits);
+        b += strspn(b, digits);
+        if (*a != *b) return false;
+    }
+    return *a == *b;
+}
+
+/* Whether the folder has adapters of this kind in other layers alone, and its config says so. */
+static bool is_left_out(const Reader *r, MxArena *arena, const PeftModule *m) {
+    if (m->is_parameter || peft_adapts(&r->config, m)) return false;
+    for (int i = 0; i < r->modules.n; i++)
+        if (are_alike(r->modules.module[i].module, m->module) &&
+            is_in_file(r, arena, &r->modules.module[i]))
+            return true;
+    return false;
 }
 
 /* One adapter of a model of ours counts as much as every other. */
@@ -112,6 +135,10 @@ static bool read_all(Reader *r, MxArena *arena) {
         const PeftModule *m = &r->modules.module[i];
         PeftFactors *f = &r->factors[i];
         if (!m->parts || (!is_in_file(r, arena, m) && may_lack(r, arena, m))) continue;
+        if (!is_in_file(r, arena, m) && is_left_out(r, arena, m)) {
+            if (!r->n_left_out++) r->left_out = m->key;
+            continue;
+        }
         const char *a = peft_name(arena, m, 'A');
         mx_map_set(&wanted, a, i);
         mx_map_set(&wanted, peft_name(arena, m, 'B'), i);
@@ -262,6 +289,17 @@ static const MxHfSpelling *find_within(const MxTensors *file) {
     return NULL;
 }
 
+static void tell(const Reader *r) {
+    const char *file = r->config.where.file;
+    if (r->n_evened)
+        mx_log("%s: %d modules have an r or a lora_alpha of their own, \"%s\" first; their B is "
+               "multiplied so that they count the same with lora_alpha / lora_rank = %.9g",
+               file, r->n_evened, r->evened, r->scale);
+    if (r->n_left_out)
+        mx_log("%s: %d modules are left out, \"%s\" first; their adapters begin with a B of zeros",
+               file, r->n_left_out, r->left_out);
+}
+
 bool mx_peft_load(const char *dir, const MxHfModel *model, double scale, MxTree *state,
                   MxError *err) {
     static const char hint[] = "lora.lora_module_path chooses what is adapted";
@@ -276,10 +314,7 @@ bool mx_peft_load(const char *dir, const MxHfModel *model, double scale, MxTree 
     if (ok) r.modules.within = find_within(r.file);
     ok = ok && peft_modules(&arena, state, &r.modules, err) && read_all(&r, &arena) &&
          load_all(&r, &arena);
-    if (ok && r.n_evened)
-        mx_log("%s: %d modules have an r or a lora_alpha of their own, \"%s\" first; their B is "
-               "multiplied so that they count the same with lora_alpha / lora_rank = %.9g",
-               r.config.where.file, r.n_evened, r.evened, scale);
+    if (ok) tell(&r);
     mx_arena_release(&arena);
     return ok;
 }

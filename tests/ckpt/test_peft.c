@@ -325,6 +325,7 @@ static const struct {
      ".*(in_proj_qkvz|in_proj_ba|out_proj|query|shared_expert_gate|routed_experts/wo)"},
     {"gpt_oss", "gpt_oss_tiny", 1, "(?!.*norm).*(Attention/.*|GptOssMlp/.*)"},
     {"llama4", "llama4_stretched", 1, ".*(query|key|MoeBlock_0/w.*)"},
+    {"llama_layers", "llama_stretched", 1, ".*(query|out|wo)"}, /* in one of two layers */
     {"mistral_patterns", "mistral_short", 3,
      ".*(query|value|out|wi_1|wo)"}, /* of any rank, alpha */
 };
