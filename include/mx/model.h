@@ -197,8 +197,9 @@ MxValue mx_model_hidden(MxTrace *t, const MxModel *model, const MxValue *params,
  * k. As in MaxText, segment ends nearer than that are not checked, so at the end of a document
  * modules from the second on read into the next document. */
 typedef struct MxAhead {
-    MxValue stream;                   /* [B, T, D] */
-    MxValue tokens, targets, weights; /* i32 [B, T], those of the batch shifted left by k */
+    MxValue stream; /* [B, T, D] */
+    /* i32 [B, T], those of the batch shifted left by k; positions only if embeddings have them */
+    MxValue tokens, targets, weights, positions;
 } MxAhead;
 
 /* mx_model_ahead — module k (from 1 to mtp_num_layers) after `before`; for the first one this is

@@ -117,29 +117,29 @@ static Pass begin(MxTrace *t, const MxModel *model, const MxValue *params, MxMod
 
 /* Sines, then cosines of the positions' angles: each pair (0, 1), turned back by them. Source:
  * MaxText layers/embeddings.py (PositionalEmbedding) @e591f30c. */
-static MxValue waves(const Pass *p) {
+static MxValue waves(const Pass *p, MxValue positions_BT) {
     const MxModel *model = p->model;
-    MxShape tokens = mx_trace_type(p->t, p->positions_BT).shape;
+    MxShape tokens = mx_trace_type(p->t, positions_BT).shape;
     MxInitAttr half = {
         .type = {model->dtype, MX_SHAPE(tokens.dim[0], tokens.dim[1], 1, model->waves.n)},
         .fill = MX_FILL_CONSTANT};
     MxValue zeros = mx_init(p->t, half);
     half.value = 1;
     MxValue pairs = mx_concat(p->t, zeros, mx_init(p->t, half));
-    MxValue table = mx_rope_table(p->t, p->positions_BT, model->waves);
+    MxValue table = mx_rope_table(p->t, positions_BT, model->waves);
     MxValue turned = mx_rope(p->t, pairs, table, (MxRopeAttr){.inverse = true});
     return model_flatten_last(p->t, turned, 2);
 }
 
-static MxValue embed(const Pass *p, MxValue tokens_BT) {
+static MxValue embed(const Pass *p, MxValue tokens_BT, MxValue positions_BT) {
     MxTrace *t = p->t;
     const MxModel *model = p->model;
     MxValue x_BTD =
         model_drop(p, mx_embed(t, p->params[model->embedding], tokens_BT, model->dtype));
     if (model->positions >= 0)
-        x_BTD = mx_add(t, x_BTD,
-                       mx_embed(t, p->params[model->positions], p->positions_BT, model->dtype));
-    if (model->waves.n) x_BTD = mx_add(t, x_BTD, waves(p));
+        x_BTD =
+            mx_add(t, x_BTD, mx_embed(t, p->params[model->positions], positions_BT, model->dtype));
+    if (model->waves.n) x_BTD = mx_add(t, x_BTD, waves(p, positions_BT));
     return mx_trace_constrain(
         t, x_BTD,
         AXES("activation_embed_and_logits_batch", "activation_length", "activation_embed"));
@@ -183,7 +183,7 @@ MxValue mx_model_see(MxTrace *t, const MxModel *model, const MxValue *params,
 MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in) {
     Pass p = begin(t, model, params, in);
     MxArena arena = {.name = "layers"};
-    MxValue x_BTD = embed(&p, in.tokens);
+    MxValue x_BTD = embed(&p, in.tokens, in.positions);
     const Seen seen = see(&p, &arena, in.images);
     if (in.images) x_BTD = mx_merge(t, x_BTD, seen.rows[0], seen.index);
     MxValue *inputs = mx_new_n(&arena, MxValue, model->n_layers);
@@ -219,7 +219,8 @@ MxValue mx_model_hidden(MxTrace *t, const MxModel *model, const MxValue *params,
     return mx_model_last_norm(t, model, params, in, mx_model_stream(t, model, params, in));
 }
 
-/* Positions and segments of the layer stay where they are. */
+/* Positions and segments of the layer stay where they are; what is added to a token's embedding
+ * for its position comes along with it. */
 MxAhead mx_model_ahead(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in,
                        int k, MxAhead before) {
     MX_ASSERT(k >= 1 && k <= model->n_ahead);
@@ -229,8 +230,11 @@ MxAhead mx_model_ahead(MxTrace *t, const MxModel *model, const MxValue *params, 
     p.kv = kv;
     MxAhead after = {.tokens = mx_shift(t, before.tokens, in.segments, k - 1),
                      .targets = mx_shift(t, before.targets, in.segments, k - 1),
-                     .weights = mx_shift(t, before.weights, in.segments, k - 1)};
-    MxValue x_BTD = embed(&p, after.tokens);
+                     .weights = mx_shift(t, before.weights, in.segments, k - 1),
+                     .positions = before.positions};
+    if (model->positions >= 0 || model->waves.n)
+        after.positions = mx_shift(t, before.positions, in.segments, k - 1);
+    MxValue x_BTD = embed(&p, after.tokens, after.positions);
     t->region = model->n_layers + k;
     t->scope = module->scope;
     double epsilon = model->config->normalization_layer_epsilon;

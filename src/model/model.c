@@ -5,18 +5,12 @@
 
 #include <math.h>
 
-/* In the original modules that look ahead count positions from another place. */
-static bool check_positions(const MxConfig *c, MxError *err) {
-    bool has_waves = c->use_untrainable_positional_embedding;
-    if (has_waves && c->emb_dim % 2)
-        return mx_config_fail(err, c, MX_KEY_use_untrainable_positional_embedding,
-                              "adds a sine and a cosine of each frequency; wants an even emb_dim, "
-                              "found %lld",
-                              (long long)c->emb_dim);
-    return (!has_waves && c->trainable_position_size <= 0) || !c->mtp_num_layers ||
-           mx_config_fail(err, c, MX_KEY_mtp_num_layers, "not available yet with %s",
-                          has_waves ? "use_untrainable_positional_embedding"
-                                    : "trainable_position_size");
+static bool check_waves(const MxConfig *c, MxError *err) {
+    return !c->use_untrainable_positional_embedding || c->emb_dim % 2 == 0 ||
+           mx_config_fail(err, c, MX_KEY_use_untrainable_positional_embedding,
+                          "adds a sine and a cosine of each frequency; wants an even emb_dim, "
+                          "found %lld",
+                          (long long)c->emb_dim);
 }
 
 /* Layers that take keys and values need one that gives them; modules that look ahead have no input
@@ -79,7 +73,7 @@ bool mx_model_new(MxArena *arena, const MxConfig *config, MxModel **out, MxError
     model->config = config;
     model->family = mx_family_find(config->decoder_block);
     MX_ASSERT(model->family && model->family->n_specs); /* the key's row has no others */
-    if (!check_positions(config, err) || !check_takers(config, err)) return false;
+    if (!check_waves(config, err) || !check_takers(config, err)) return false;
     if (!check_streams(config, err)) return false;
     bool known = mx_dtype_parse(config->dtype, &model->dtype);
     MX_ASSERT(known);

@@ -18,7 +18,8 @@ static MxAhead start(MxTrace *t, const int *batch, MxValue stream) {
     return (MxAhead){.stream = stream,
                      .tokens = mx_variable(t, batch[MX_INPUTS]),
                      .targets = mx_variable(t, batch[MX_TARGETS]),
-                     .weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION])};
+                     .weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]),
+                     .positions = mx_variable(t, batch[MX_INPUTS_POSITION])};
 }
 
 static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
