@@ -124,9 +124,7 @@ static bool matches(const MxJson *names, const char *key) {
     return is_whole;
 }
 
-/* Whether the layer of a module, the first number of its name, is one of some; without any, all
- * are.
- */
+/* Whether a module's layer, the first number of its name, is one of some; without any, all are. */
 static bool has_layer(const MxJson *layers, const char *key) {
     double layer = (double)strtol(key + strcspn(key, "0123456789"), NULL, 10), one;
     if (mx_json_number(layers, &one)) return one == layer;

@@ -88,8 +88,8 @@ bool mxconvert_adapters(Work *work, MxArena *arena, MxError *err) {
     if (model) {
         MxHeadForm *heads = mx_new(arena, MxHeadForm);
         *heads = mx_model_head_form(model);
-        work->base.heads =
-            heads; /* the run may hold kernels otherwise than its base's config says */
+        /* The run may hold kernels otherwise than its base's config says. */
+        work->base.heads = heads;
         if (work->line->to_peft && !find_model(work, config, *heads, arena, err)) return false;
         facts->weights = mx_model_params(model);
     }
