@@ -83,6 +83,7 @@ static const Variant rows[] = {
     {.name = "labels, accumulation", .set = {LABELLED, "kto.undesirable_weight=0.5", "gradient_accumulation_steps=2", SGD}, .parts = 2, .often = true},
     {.name = "a teacher", .set = {TEACHER, "distill_temperature=2", SGD}, .often = true},
     {.name = "a teacher, two layers with one feed-forward block", .set = {TEACHER, "scan_layers=false", "distill_student_weights_share_map={'decoder/layers_1/(mlp/.*)': 'decoder/layers_0/\\1'}", SGD}, .often = true},
+    {.name = "a teacher, two layers with one router", .set = {TEACHER, "scan_layers=false", "decoder_block=mixtral", "num_experts=8", "num_experts_per_tok=2", "log_expert_load=layers", "distill_student_weights_share_map={'decoder/layers_1/(.*gate/kernel)': 'decoder/layers_0/\\1'}", SGD}},
     {.name = "maps of a teacher's weights", .set = {TEACHER, "base_emb_dim=96", "learn_to_init_mode=true", "attn_module_name=self_attention", SGD}, .often = true},
     {.name = "one map of a teacher's weights, a layer, accumulation", .set = {TEACHER, "base_emb_dim=96", "learn_to_init_mode=true", "attn_module_name=self_attention", "lti_use_general_linear_map=true", "scan_layers=false", "lti_layer_indices=[1]", "gradient_accumulation_steps=2", SGD}, .parts = 2},
     {.name = "a teacher's features, adapters, accumulation", .set = {TEACHER, "base_emb_dim=96", "distill_beta=0.5", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2", SGD}, .parts = 2},
