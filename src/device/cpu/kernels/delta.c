@@ -42,6 +42,7 @@ typedef struct Tiles {
     float *dR, *dq, *dk;  /* [C, W], [C, H] */
     float *sum_q, *sum_k; /* [T, H] */
     float dG[CHUNK], dbeta[CHUNK];
+    float between[CHUNK]; /* flow to a token's decay from pairs that it lies between */
 } Tiles;
 
 /* Of which tokens: n from t on, of a head of values in row b. */
@@ -393,11 +394,14 @@ static void solve_back(const Delta *d, const Span *s, Tiles *x) {
     times(dR, ut, (Tile){x->dA, CHUNK}, (const int64_t[]){n, CHUNK, W}, 0);
 }
 
-/* From dR U^T and dO U^T, which dA and dM hold: dbeta and dG of pairs; then dA and dM are what
- * flows to the products of keys, and of queries with keys. */
+/* From dR U^T and dO U^T, which dA and dM hold: dbeta, and what flows to decays by D; then dA and
+ * dM are what flows to the products of keys, and of queries with keys. D[t, j] depends on the
+ * decays from j + 1 to t: as differences of sums to G their flow would be lost in that of all later
+ * pairs, and in that of D[t, t], which is 1. */
 static void pairs_back(const Delta *d, const Span *s, Tiles *x) {
     int64_t W = d->W;
     memset(x->dG, 0, sizeof x->dG);
+    memset(x->between, 0, sizeof x->between);
     for (int64_t t = 0; t < s->n; t++) {
         float *dA = x->dA + t * CHUNK, *dM = x->dM + t * CHUNK, beta = x->beta[t];
         const float *A = x->A + t * CHUNK, *M = x->M + t * CHUNK, *D = x->D + t * CHUNK;
@@ -405,12 +409,10 @@ static void pairs_back(const Delta *d, const Span *s, Tiles *x) {
         float sum = 0.0f;
         x->dbeta[t] =
             vec_dot(W, dR, x->v + t * W) - vec_dot(W, dR, x->P + t * W) - vec_dot(t, dA, A);
-        for (int64_t j = 0; j <= t; j++) {
-            float flow = dM[j] * M[j] - beta * dA[j] * A[j];
-            sum += flow;
-            x->dG[j] -= flow;
+        for (int64_t j = 0; j < t; j++) {
+            sum += dM[j] * M[j] - beta * dA[j] * A[j];
+            x->between[j + 1] += sum;
         }
-        x->dG[t] += sum;
 #pragma omp simd
         for (int64_t j = 0; j < CHUNK; j++) {
             dA[j] = j < t ? -beta * dA[j] * D[j] : 0.0f;
@@ -426,10 +428,10 @@ static void memory_back(const Delta *d, const Span *s, Tiles *x, const float *S)
     const int64_t sizes[] = {n, H, W};
     small_turn_floats(H, W, x->dS, x->turned);
     times(scaled(x, n, (Tile){x->U, W}, x->rest), turned, dk, sizes, 0);
-    for (int64_t t = 0; t < n; t++) {
-        float flow = vec_dot(H, x->dk + t * H, x->k + t * H);
-        x->dG[t] -= flow;
-        x->dG[last] += flow;
+    float sum = 0.0f;
+    for (int64_t t = 0; t < last; t++) {
+        sum += vec_dot(H, x->dk + t * H, x->k + t * H);
+        x->between[t + 1] += sum;
     }
     x->dG[last] += x->e[last] * vec_dot(H * W, x->dS, S);
     small_turn_floats(H, W, S, x->turned);
@@ -450,7 +452,7 @@ static void store_numbers(const Delta *d, const Span *s, const Tiles *x) {
     float *ddecay = d->call->out[DECAY], *dbeta = d->call->out[BETA], sum = 0.0f;
     for (int64_t t = s->n - 1; t >= 0; t--) {
         sum += x->dG[t];
-        if (ddecay) ddecay[number_at(d, s, t)] = is_silent(d, s, t) ? 0.0f : sum;
+        if (ddecay) ddecay[number_at(d, s, t)] = is_silent(d, s, t) ? 0.0f : sum + x->between[t];
         if (dbeta) dbeta[number_at(d, s, t)] = x->dbeta[t];
     }
 }
@@ -497,6 +499,7 @@ static void backward_segment(const Delta *d, Span s, int64_t end, Tiles *x) {
 static void no_gradient(const Delta *d, Span s, int64_t end, Tiles *x) {
     memset(x->v, 0, (size_t)(CHUNK * d->W) * sizeof *x->v);
     memset(x->dG, 0, sizeof x->dG);
+    memset(x->between, 0, sizeof x->between);
     memset(x->dbeta, 0, sizeof x->dbeta);
     for (; s.t < end; s.t += s.n) {
         s.n = cpu_min(CHUNK, end - s.t);

@@ -62,6 +62,7 @@ typedef struct Numbers {
     bool unread[CHUNK];                         /* … and those of them that read nothing either */
     float keep;                                 /* of the memory before the chunk */
     float dG[CHUNK], dbeta[CHUNK], flow[CHUNK]; /* of the gradient */
+    float between[CHUNK]; /* … to decays, from pairs that they lie between */
 } Numbers;
 
 /* Where the head's number of a token is, in arrays of one number a head. */

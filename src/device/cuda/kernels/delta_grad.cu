@@ -164,48 +164,51 @@ __device__ static float dot_rows(Tile a, Tile b, int64_t t, int64_t n) {
     return gpu_warp_sum(sum);
 }
 
-/* dbeta, and dG of pairs; then dA and dM are what flows to the products of keys, and of queries
- * with keys. What flows to D takes A's place. */
+/* dbeta, and what flows to decays by pairs; then dA and dM are what flows to the products of keys,
+ * and of queries with keys. What flows to D takes A's place. As on a CPU, nothing is lost in
+ * differences: a pair's flow goes to the decays that it spans. */
 __device__ static void pairs_back(const Delta &d, const Tiles &x, Numbers *y) {
     int lane = (int)threadIdx.x % GPU_WARP;
     for (int64_t t = threadIdx.x / GPU_WARP; t < CHUNK; t += GPU_BLOCK / GPU_WARP) {
         float of_values = dot_rows(x.dR, x.R, t, d.W), of_pairs = dot_rows(x.dA, x.A, t, CHUNK);
-        float sum = 0.0f;
         for (int64_t j = lane; j < CHUNK; j += GPU_WARP) {
             float *A = &x.A.x[t * x.A.step + j], *dA = &x.dA.x[t * x.dA.step + j];
             float M = x.M.x[t * x.M.step + j], *dM = &x.dM.x[t * x.dM.step + j];
             float D = weight_of_pair(y, t, j), flow = *dM * M - y->beta[t] * *dA * *A;
-            sum += flow;
-            *A = flow;
+            *A = j < t ? flow : 0.0f;
             *dA = j < t ? -y->beta[t] * *dA * D : 0.0f;
             *dM = *dM * D;
         }
-        sum = gpu_warp_sum(sum);
-        if (lane) continue;
-        y->dbeta[t] = of_values - of_pairs;
-        y->dG[t] = sum;
+        if (lane == 0) y->dbeta[t] = of_values - of_pairs;
+    }
+    __syncthreads();
+    if (threadIdx.x < CHUNK) {
+        float *row = &x.A.x[threadIdx.x * x.A.step], sum = 0.0f;
+        for (int64_t j = 0; j < threadIdx.x; j++) row[j] = sum += row[j];
+        y->dG[threadIdx.x] = 0.0f;
     }
     __syncthreads();
     if (threadIdx.x < CHUNK) {
         float sum = 0.0f;
-        for (int64_t t = threadIdx.x; t < CHUNK; t++) sum += x.A.x[t * x.A.step + threadIdx.x];
-        y->dG[threadIdx.x] -= sum;
+        for (int64_t t = threadIdx.x; threadIdx.x && t < CHUNK; t++)
+            sum += x.A.x[t * x.A.step + threadIdx.x - 1];
+        y->between[threadIdx.x] = sum;
     }
     __syncthreads();
 }
 
-/* dG[t] gets the products of a row of two tiles; with `from_last` what the last one gives. */
+/* dG[t] gets the products of a row of two tiles; with `from_last` they are a pair's with the last.
+ */
 __device__ static void add_flow(const Tile &a, const Tile &b, int64_t n, int64_t last,
                                 bool from_last, Numbers *y) {
     for (int64_t t = threadIdx.x / GPU_WARP; t < CHUNK; t += GPU_BLOCK / GPU_WARP) {
         float sum = dot_rows(a, b, t, n);
-        if (threadIdx.x % GPU_WARP == 0) y->flow[t] = from_last ? -sum : sum;
+        if (threadIdx.x % GPU_WARP == 0) y->flow[t] = sum;
     }
     __syncthreads();
-    if (threadIdx.x < CHUNK) y->dG[threadIdx.x] += y->flow[threadIdx.x];
-    __syncthreads();
-    if (from_last && threadIdx.x == 0)
-        for (int64_t t = 0; t < CHUNK; t++) y->dG[last] -= y->flow[t];
+    if (threadIdx.x < CHUNK && !from_last) y->dG[threadIdx.x] += y->flow[threadIdx.x];
+    if (threadIdx.x <= last && from_last)
+        for (int64_t t = 0; t < threadIdx.x; t++) y->between[threadIdx.x] += y->flow[t];
     __syncthreads();
 }
 
@@ -293,7 +296,7 @@ __device__ static void store_numbers(const Backward &f, const Span &s, const Num
         float sum = 0.0f;
         for (int64_t j = s.n - 1; j >= t; j--)
             if (y->run[j] == y->run[t]) sum += y->dG[j];
-        if (f.ddecay) f.ddecay[number_at(f.d, s, t)] = y->silent[t] ? 0.0f : sum;
+        if (f.ddecay) f.ddecay[number_at(f.d, s, t)] = y->silent[t] ? 0.0f : sum + y->between[t];
         if (f.dbeta) f.dbeta[number_at(f.d, s, t)] = y->unread[t] ? 0.0f : y->dbeta[t];
     }
     __syncthreads();
