@@ -213,12 +213,22 @@ MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weight
  * log-probabilities, or from the mean or the sum of those of its row. */
 typedef enum MxRatio { MX_RATIO_TOKEN, MX_RATIO_MEAN, MX_RATIO_SUM, MX_RATIO_COUNT } MxRatio;
 
+/* What becomes of the ratio of a token of advantage A, which is at most `most`, 0 = no bound:
+ * clip    -min(rho A, clip(rho, 1 - low, 1 + high) A)
+ * weight  -rho A logp, and rho gets no gradient; not with ratios of sums
+ * gate    -A 4/tau s(tau (rho - 1)), s the sigmoid, tau `rise` if A > 0, otherwise `fall`; no bound
+ */
+typedef enum MxTrust { MX_TRUST_CLIP, MX_TRUST_WEIGHT, MX_TRUST_GATE, MX_TRUST_COUNT } MxTrust;
+
 typedef struct MxPolicyAttr {
     MxRatio ratio;
+    MxTrust trust;
     bool sums; /* a row's loss is the sum over its tokens, otherwise their mean */
     bool has_reference;
     double low, high; /* limits of the ratio, as distances from 1 */
-    double beta;      /* weight of the KL divergence from the reference */
+    double most;
+    double rise, fall;
+    double beta; /* weight of the KL divergence from the reference */
 } MxPolicyAttr;
 
 /* Log-probabilities f32 [R, T]: under the policy, under the one that generated the rows (MX_NONE =
@@ -239,12 +249,12 @@ enum {
 };
 
 /* mx_policy — loss of responses by their advantages A, f32 [R, T], of which the first in each row
- * is used. A token counts where weights i32 [R, T] is not 0. Its loss is -min(rho A, clip(rho, 1 -
- * low, 1 + high) A) plus beta (exp(d) - d - 1), d = reference - policy; a row without tokens has no
- * loss. old, reference and advantages get no gradient. Outputs f32: 0  the sum over rows 1  the
- * vector of MX_POLICY_* (no gradient). Sums are in f64, in order. Source: Shao et al. 2024 (grpo),
- * Zheng et al. 2025 (mean ratio); MaxText experimental/rl/grpo_trainer.py @e591f30c, TRL 1.16
- * grpo_trainer. */
+ * is used. A token counts where weights i32 [R, T] is not 0. Its loss is what MxTrust says plus
+ * beta (exp(d) - d - 1), d = reference - policy; a row without tokens has no loss. old, reference
+ * and advantages get no gradient. Outputs f32: 0  the sum over rows 1  the vector of MX_POLICY_*
+ * (no gradient). Sums are in f64, in order. Source: Shao et al. 2024 (grpo), Zheng et al. 2025
+ * (mean ratio), MiniMax 2025 (weight), Gao et al. 2025 (gate); MaxText
+ * experimental/rl/grpo_trainer.py @e591f30c, TRL 1.16 grpo_trainer. */
 MxValue mx_policy(MxTrace *t, MxLogps logp, MxValue weights, MxValue advantages, MxPolicyAttr attr);
 
 /* ---- desirable and undesirable responses */

@@ -30,6 +30,11 @@ static bool check(MxInfer *infer, int more) {
     if (attr->low < 0 || attr->high < 0)
         return mx_infer_fail(infer, "bounds must not be below 0, but are %g and %g", attr->low,
                              attr->high);
+    if (attr->trust == MX_TRUST_WEIGHT && attr->ratio == MX_RATIO_SUM)
+        return mx_infer_fail(infer, "weights are not of sums");
+    if (attr->trust == MX_TRUST_GATE && (attr->rise <= 0 || attr->fall <= 0))
+        return mx_infer_fail(infer, "temperatures must be above 0, but are %g and %g", attr->rise,
+                             attr->fall);
     return true;
 }
 
@@ -51,9 +56,10 @@ static void policy_vjp(const MxVjp *v) {
 
 static void policy_print(MxText *text, const void *attr) {
     static const char *const ratios[] = {"token", "mean", "sum"};
+    static const char *const trusts[] = {"clip", "weight", "gate"};
     const MxPolicyAttr *a = attr;
-    mx_text_add(text, "%s %s low %g high %g beta %g", ratios[a->ratio], a->sums ? "sums" : "means",
-                a->low, a->high, a->beta);
+    mx_text_add(text, "%s %s %s low %g high %g beta %g", trusts[a->trust], ratios[a->ratio],
+                a->sums ? "sums" : "means", a->low, a->high, a->beta);
 }
 
 const MxOp op_policy = {

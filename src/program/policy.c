@@ -13,7 +13,8 @@ enum { AT_NUMBERS = MX_POLICY_COUNT, AT_BALANCE = AT_NUMBERS + REWARDS_NUMBERS }
 
 // clang-format off
 /* Sources: grpo Shao et al. 2024; gspo-token Zheng et al. 2025; dr_grpo Liu et al. 2025; dapo Yu et
- * al. 2025; rloo Ahmadian et al. 2024; reinforce_pp Hu 2025. */
+ * al. 2025; rloo Ahmadian et al. 2024; reinforce_pp Hu 2025; cispo MiniMax 2025; sapo Gao et al.
+ * 2025. */
 static const PolicyRow rows_of_policy[] = {
     {.name = "grpo"},
     {.name = "gspo-token", .ratio = MX_RATIO_MEAN},
@@ -21,6 +22,8 @@ static const PolicyRow rows_of_policy[] = {
     {.name = "dapo", .mean = MEAN_OF_TOKENS},
     {.name = "rloo", .ratio = MX_RATIO_SUM, .baseline = BASELINE_OTHERS},
     {.name = "reinforce_pp", .mean = MEAN_OF_TOKENS, .baseline = BASELINE_BATCH},
+    {.name = "cispo", .trust = MX_TRUST_WEIGHT, .mean = MEAN_OF_TOKENS},
+    {.name = "sapo", .trust = MX_TRUST_GATE},
 };
 // clang-format on
 
@@ -72,7 +75,12 @@ static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weight
 
 static MxPolicyAttr policy_attr(const MxConfig *c) {
     const PolicyRow *row = policy_row(c);
+    bool weighs = row->trust == MX_TRUST_WEIGHT;
     return (MxPolicyAttr){.ratio = row->ratio,
+                          .trust = row->trust,
+                          .most = weighs ? c->rl_epsilon_high : c->rl_delta,
+                          .rise = c->sapo_temperature_pos,
+                          .fall = c->sapo_temperature_neg,
                           .sums = means[mean_of(c)].sums,
                           .low = c->grpo_epsilon,
                           .high = c->rl_epsilon_high < 0 ? c->grpo_epsilon : c->rl_epsilon_high,

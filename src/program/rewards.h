@@ -26,6 +26,7 @@ typedef enum PolicyMean {
 typedef struct PolicyRow {
     const char *name;
     MxRatio ratio;
+    MxTrust trust;
     PolicyMean mean; /* if no key says another */
     Baseline baseline;
 } PolicyRow;

@@ -186,7 +186,8 @@ static void add_gradient(Shots *to, const MxOp *op, const Shot *forward, const v
 static void add_gradients(Shots *to, const Shot *forward) {
     for (int i = 0; i < MX_OP_COUNT; i++) {
         const MxOp *op = mx_ops[i];
-        if (op_tests[i]->forward != forward->op || forward->c->use & CASE_TYPES) continue;
+        if (op_tests[i]->forward != forward->op || forward->c->use & (CASE_TYPES | CASE_DETACHED))
+            continue;
         add_gradient(to, op, forward, forward->attr);
         /* a weight's gradient can be made in float32 at once */
         if (op->flags & MX_OP_CAST_FOLDS && *(const MxDtype *)forward->attr == MX_BF16)

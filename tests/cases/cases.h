@@ -44,6 +44,7 @@ enum {
     CASE_TYPES = 1 << 3,    /* no single device can run it: its types alone are looked at */
     CASE_NO_SLOPE = 1 << 4, /* too flat or too rough for differences of float32 runs */
     CASE_SWAPPED = 1 << 5,  /* of ranks: they swap halves of what they have, on some mesh */
+    CASE_DETACHED = 1 << 6, /* gradients pass over a factor: no differences have them, goldens do */
 };
 
 typedef struct OpCase {

@@ -4,8 +4,14 @@
 #include <math.h>
 
 /* The loss of a token for its ratio. */
-static double token_loss(const MxPolicyAttr *a, double ratio, double advantage) {
+static double token_loss(const MxPolicyAttr *a, double ratio, double advantage, double logp) {
+    if (a->trust == MX_TRUST_GATE) {
+        double tau = advantage > 0 ? a->rise : a->fall;
+        return -advantage * 4 / (tau * (1 + exp(-tau * (ratio - 1))));
+    }
     double clipped = ratio;
+    if (a->most > 0 && ratio > a->most) ratio = a->most;
+    if (a->trust == MX_TRUST_WEIGHT) return -ratio * advantage * logp;
     if (clipped < 1 - a->low) clipped = 1 - a->low;
     if (clipped > 1 + a->high) clipped = 1 + a->high;
     double plain = ratio * advantage, bounded = clipped * advantage;
@@ -13,6 +19,8 @@ static double token_loss(const MxPolicyAttr *a, double ratio, double advantage) 
 }
 
 static bool is_bounded(const MxPolicyAttr *a, double ratio, double advantage) {
+    if (a->trust == MX_TRUST_GATE) return false;
+    if (a->trust == MX_TRUST_WEIGHT) return advantage > 0 && ratio > a->most;
     return advantage > 0 ? ratio > 1 + a->high : advantage < 0 && ratio < 1 - a->low;
 }
 
@@ -33,7 +41,7 @@ static void add_row(const Reference *r, int64_t row, double *total) {
                        : a->ratio == MX_RATIO_MEAN ? exp(sum / n)
                                                    : exp(sum);
         double kl = exp(reference[i] - logp[i]) - (reference[i] - logp[i]) - 1;
-        loss += token_loss(a, ratio, advantage) + a->beta * kl;
+        loss += token_loss(a, ratio, advantage, logp[i]) + a->beta * kl;
         total[MX_POLICY_GAIN] += advantage * logp[i] / n;
         total[MX_POLICY_KL] += kl;
         total[MX_POLICY_CLIPPED] += is_bounded(a, ratio, advantage);
@@ -61,6 +69,12 @@ const OpTest test_policy = {
         {"rows", ATTR(MxPolicyAttr, BOUNDS, .ratio = MX_RATIO_MEAN, .has_reference = true, .beta = 0.1), BESIDE, NULL, 0},
         {"rows, sums", ATTR(MxPolicyAttr, BOUNDS, .ratio = MX_RATIO_MEAN, .sums = true), ALONE, NULL, 0},
         {"products", ATTR(MxPolicyAttr, .low = 0.9, .high = 4, .ratio = MX_RATIO_SUM), "f6,3:logp0.4 i6,3 f6,3 f6,3:logp0.4", NULL, 0},
+        {"weights", ATTR(MxPolicyAttr, .trust = MX_TRUST_WEIGHT, .most = 1.2, .sums = true, .has_reference = true, .beta = 0.1), BESIDE, NULL, CASE_DETACHED},
+        {"weights of rows", ATTR(MxPolicyAttr, .trust = MX_TRUST_WEIGHT, .most = 1.1, .ratio = MX_RATIO_MEAN), ALONE, NULL, CASE_DETACHED},
+        {"weights at their bound", ATTR(MxPolicyAttr, .trust = MX_TRUST_WEIGHT, .most = 0.01, .has_reference = true, .beta = 0.1), BESIDE, NULL, 0},
+        {"gates", ATTR(MxPolicyAttr, .trust = MX_TRUST_GATE, .rise = 1, .fall = 1.5, .has_reference = true, .beta = 0.1), BESIDE, NULL, 0},
+        {"gates of rows", ATTR(MxPolicyAttr, .trust = MX_TRUST_GATE, .rise = 2, .fall = 0.5, .ratio = MX_RATIO_MEAN, .sums = true), ALONE, NULL, 0},
+        {"a bound", ATTR(MxPolicyAttr, BOUNDS, .most = 1.5), ALONE, NULL, 0},
         {"nothing counts", ATTR(MxPolicyAttr, BOUNDS), "f6,9:logp0.7 i6,9:flags1 f6,9 f6,9:logp0.7", NULL, CASE_NO_SLOPE},
         {"large", ATTR(MxPolicyAttr, BOUNDS, .has_reference = true, .beta = 0.1), "f74,1031:logp0.7 i74,1031:flags0.3 f74,1031 f74,1031:logp0.7 f74,1031:logp0.7", NULL, CASE_NO_SLOPE},
         {NULL, ATTR(MxPolicyAttr, BOUNDS), "f4,5:logp0.7 i4,5 f4,5 f4,5:logp0.7", "f f6", 0},
@@ -71,6 +85,8 @@ const OpTest test_policy = {
         {ATTR(MxPolicyAttr, 0), "b4,5 i4,5 b4,5 b4,5", "input 0 must be float32 of rank 2"},
         {ATTR(MxPolicyAttr, 0), "f4,5 f4,5 f4,5 f4,5", "input 1 must be int32 of rank 2"},
         {ATTR(MxPolicyAttr, 0), "f4,5 i4,5 f4,6 f4,5", "inputs 0 and 2 must have one type"},
+        {ATTR(MxPolicyAttr, .trust = MX_TRUST_WEIGHT, .ratio = MX_RATIO_SUM), "f4,5 i4,5 f4,5 f4,5", "weights are not of sums"},
+        {ATTR(MxPolicyAttr, .trust = MX_TRUST_GATE, .rise = 1), "f4,5 i4,5 f4,5 f4,5", "temperatures must be above 0, but are 1 and 0"},
         {ATTR(MxPolicyAttr, .low = -1), "f4,5 i4,5 f4,5 f4,5", "bounds must not be below 0, but are -1 and 0"}),
     .reference = ref_policy,
     .flows = 1 << 0,

@@ -161,9 +161,12 @@ static const char *setting(MxArena *arena, int i, bool holds) {
         {MX_KEY_attention_type, "full"},
         {MX_KEY_rope_type, "default"},
         {MX_KEY_dataset_type, "synthetic"},
+        {MX_KEY_dataset_type, "hdf5\nhdf5_train_files=x\nhdf5_eval_files=x"},
         {MX_KEY_dpo_reference, "copy"},
         {MX_KEY_dpo_algo, "dpo"},
         {MX_KEY_rl_reward, "data"},
+        {MX_KEY_rl_loss_algo, "sapo"},
+        {MX_KEY_rl_loss_algo, "rloo"},
         {MX_KEY_opt_type, "sgd"},
         {MX_KEY_lr_schedule_type, "cosine"},
         {MX_KEY_tokenizer_type, "byte"},
@@ -177,12 +180,8 @@ static const char *setting(MxArena *arena, int i, bool holds) {
         {MX_KEY_gradient_exchange_dtype, "int8"},
     };
     for (int j = 0; j < MX_COUNT(others); j++)
-        if (others[j].key == needs)
-            return mx_arena_printf(arena, "%s=%s", name,
-                                   strstr(conditions[i].values, others[j].word)
-                                       ? "hdf5\nhdf5_train_files=x\nhdf5_eval_"
-                                         "files=x"
-                                       : others[j].word);
+        if (others[j].key == needs && !strstr(conditions[i].values, others[j].word))
+            return mx_arena_printf(arena, "%s=%s", name, others[j].word);
     ck_abort_msg("%s: no other word", name);
     return NULL;
 }

@@ -71,7 +71,7 @@ static bool is_shared(const Shot *s) {
     return s->c->use & CASE_RANKS;
 }
 static bool has_slope(const Shot *s) {
-    return runs_alone(s) && s->dtype == MX_F32 && !(s->c->use & CASE_NO_SLOPE);
+    return runs_alone(s) && s->dtype == MX_F32 && !(s->c->use & (CASE_NO_SLOPE | CASE_DETACHED));
 }
 
 /* Two ranks make it together: tests/mpi runs it, on meshes with stages. */

@@ -281,7 +281,8 @@ END_TEST
 
 static bool has_slope(const Shot *shot) {
     return shot->op->vjp && shot->dtype == MX_F32 && shot->out[0].dtype == MX_F32 &&
-           !(shot->c->use & (CASE_TYPES | CASE_NO_SLOPE)) && !strchr(shot->c->in, 'b');
+           !(shot->c->use & (CASE_TYPES | CASE_NO_SLOPE | CASE_DETACHED)) &&
+           !strchr(shot->c->in, 'b');
 }
 
 /* A shot of the op that a graph ends with serves for its inputs alone. */

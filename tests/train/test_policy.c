@@ -225,11 +225,11 @@ static const struct {
     const char *name;
     bool sums;
     enum { BY_ROWS, BY_TOKENS, BY_LENGTH } divisor;
-} trl[] = {{"grpo", false, BY_ROWS},
-           {"bnpo", true, BY_TOKENS},
-           {"dapo", true, BY_TOKENS},
-           {"luspo", true, BY_ROWS},
-           {"dr_grpo", true, BY_LENGTH}};
+    MxTrust trust;
+} trl[] = {{"grpo", false, BY_ROWS, MX_TRUST_CLIP},    {"cispo", true, BY_TOKENS, MX_TRUST_WEIGHT},
+           {"sapo", false, BY_ROWS, MX_TRUST_GATE},    {"bnpo", true, BY_TOKENS, MX_TRUST_CLIP},
+           {"dapo", true, BY_TOKENS, MX_TRUST_CLIP},   {"luspo", true, BY_ROWS, MX_TRUST_CLIP},
+           {"dr_grpo", true, BY_LENGTH, MX_TRUST_CLIP}};
 
 typedef struct Given {
     MxVars vars;
@@ -287,10 +287,15 @@ static void check_trl(const char *name, int how) {
     }
     MxPolicyAttr attr = {.ratio = strcmp(text_of(name, "level"), "token") ? MX_RATIO_MEAN
                                                                           : MX_RATIO_TOKEN,
+                         .trust = trl[how].trust,
                          .sums = trl[how].sums,
+                         .most = value_of(name, "delta"),
+                         .rise = 1,
+                         .fall = 1.05, /* TRL's own */
                          .low = value_of(name, "epsilon_low"),
                          .high = value_of(name, "epsilon_high"),
                          .beta = value_of(name, "beta")};
+    if (attr.trust == MX_TRUST_WEIGHT) attr.most = attr.high;
     double divisor = trl[how].divisor == BY_TOKENS ? tokens : TRL_ROWS;
     if (trl[how].divisor == BY_LENGTH) divisor *= value_of(name, "max_completion_length");
     Given g;
@@ -307,7 +312,6 @@ static void check_trl(const char *name, int how) {
                 var_values(&arena, g.run, g.dlogp), want, N);
 }
 
-/* A second bound of the ratio (delta), cispo and sapo are not there. */
 START_TEST(trl_losses) {
     enum { CAP = 60 };
     const char *all[CAP];
@@ -316,13 +320,12 @@ START_TEST(trl_losses) {
     int n = golden_cases(&arena, file, "grpo", all, CAP);
     for (int i = 0; i < n; i++)
         for (int how = 0; how < MX_COUNT(trl); how++) {
-            if (strcmp(text_of(all[i], "loss_type"), trl[how].name) ||
-                value_of(all[i], "delta") != 0)
-                continue;
+            if (strcmp(text_of(all[i], "loss_type"), trl[how].name)) continue;
             check_trl(all[i], how);
             n_checked++;
         }
-    ck_assert_int_eq(n_checked, 4 * MX_COUNT(trl)); /* tokens and sequences, with and without kl */
+    ck_assert_int_eq(n_checked, n);
+    ck_assert_int_ge(n, 4 * MX_COUNT(trl)); /* tokens and sequences, with and without kl */
 }
 END_TEST
 

@@ -45,13 +45,43 @@ static Row read_row(const MxKernelCall *call, int64_t row) {
 
 /* ---- the loss of a token, and its slope by the log-ratio */
 
-static double bounded_loss(const Row *r, int64_t i, double *slope, bool *is_bounded) {
+typedef double Trusted(const Row *r, int64_t i, double ratio, double *slope, bool *is_bounded);
+
+static double at_most(const MxPolicyAttr *a, double ratio) {
+    return a->most > 0 ? fmin(ratio, a->most) : ratio;
+}
+
+static double clip(const Row *r, int64_t i, double ratio, double *slope, bool *is_bounded) {
+    (void)i;
     const MxPolicyAttr *a = r->attr;
-    double ratio = a->ratio == MX_RATIO_TOKEN ? exp(log_ratio(r, i)) : r->ratio;
-    double bounded = fmin(fmax(ratio, 1 - a->low), 1 + a->high);
-    *is_bounded = ratio * r->advantage > bounded * r->advantage;
-    *slope = *is_bounded ? 0 : -ratio * r->advantage;
-    return -(*is_bounded ? bounded : ratio) * r->advantage;
+    double bounded = fmin(fmax(ratio, 1 - a->low), 1 + a->high), kept = at_most(a, ratio);
+    *is_bounded = kept * r->advantage > bounded * r->advantage;
+    *slope = *is_bounded || kept < ratio ? 0 : -ratio * r->advantage;
+    return -(*is_bounded ? bounded : kept) * r->advantage;
+}
+
+static double weight(const Row *r, int64_t i, double ratio, double *slope, bool *is_bounded) {
+    double kept = at_most(r->attr, ratio);
+    *is_bounded = kept < ratio && r->advantage > 0;
+    *slope = -kept * r->advantage;
+    return *slope * (double)r->logp[i];
+}
+
+static double gate(const Row *r, int64_t i, double ratio, double *slope, bool *is_bounded) {
+    (void)i;
+    double tau = r->advantage > 0 ? r->attr->rise : r->attr->fall;
+    double open = 1 / (1 + exp(-tau * (ratio - 1)));
+    *is_bounded = false;
+    *slope = -r->advantage * 4 * open * (1 - open) * ratio;
+    return -r->advantage * 4 / tau * open;
+}
+
+static Trusted *const trusted[MX_TRUST_COUNT] = {
+    [MX_TRUST_CLIP] = clip, [MX_TRUST_WEIGHT] = weight, [MX_TRUST_GATE] = gate};
+
+static double loss_of(const Row *r, int64_t i, double *slope, bool *is_bounded) {
+    double ratio = r->attr->ratio == MX_RATIO_TOKEN ? exp(log_ratio(r, i)) : r->ratio;
+    return trusted[r->attr->trust](r, i, ratio, slope, is_bounded);
 }
 
 /* exp(d) - d - 1 and its slope. */
@@ -84,7 +114,7 @@ static void sum_rows(const void *context, int64_t begin, int64_t end, int worker
             bool is_bounded;
             if (!r.weights[i]) continue;
             double kl = divergence(&r, i, &slope);
-            loss += r.attr->beta * kl + bounded_loss(&r, i, &slope, &is_bounded);
+            loss += r.attr->beta * kl + loss_of(&r, i, &slope, &is_bounded);
             sums[MX_POLICY_GAIN] += r.advantage * (double)r.logp[i] / r.n;
             sums[MX_POLICY_KL] += kl;
             sums[MX_POLICY_CLIPPED] += is_bounded;
@@ -120,7 +150,7 @@ const MxKernel cpu_policy = {.scratch = policy_scratch, .run = policy_run};
 static double slope_of(const Row *r, int64_t i) {
     bool is_bounded;
     double slope;
-    bounded_loss(r, i, &slope, &is_bounded);
+    loss_of(r, i, &slope, &is_bounded);
     return r->attr->ratio == MX_RATIO_SUM ? slope * r->n : slope;
 }
 

@@ -370,13 +370,26 @@ __device__ static Row read_row(const Policy &g) {
 }
 
 /* The loss of a token, and its slope by the log-ratio. */
-__device__ static double bounded_loss(const Policy &g, const Row &r, int64_t i, double *slope,
-                                      bool *is_bounded) {
-    double ratio = g.attr.ratio == MX_RATIO_TOKEN ? exp(log_ratio(g, i)) : r.ratio;
-    double bounded = fmin(fmax(ratio, 1 - g.attr.low), 1 + g.attr.high);
-    *is_bounded = ratio * r.advantage > bounded * r.advantage;
-    *slope = *is_bounded ? 0 : -ratio * r.advantage;
-    return -(*is_bounded ? bounded : ratio) * r.advantage;
+__device__ static double loss_of(const Policy &g, const Row &r, int64_t i, double *slope,
+                                 bool *is_bounded) {
+    const MxPolicyAttr &a = g.attr;
+    double ratio = a.ratio == MX_RATIO_TOKEN ? exp(log_ratio(g, i)) : r.ratio;
+    double kept = a.most > 0 ? fmin(ratio, a.most) : ratio;
+    if (a.trust == MX_TRUST_WEIGHT) {
+        *is_bounded = kept < ratio && r.advantage > 0;
+        *slope = -kept * r.advantage;
+        return *slope * (double)g.logp[i];
+    }
+    if (a.trust == MX_TRUST_GATE) {
+        double tau = r.advantage > 0 ? a.rise : a.fall, open = 1 / (1 + exp(-tau * (ratio - 1)));
+        *is_bounded = false;
+        *slope = -r.advantage * 4 * open * (1 - open) * ratio;
+        return -r.advantage * 4 / tau * open;
+    }
+    double bounded = fmin(fmax(ratio, 1 - a.low), 1 + a.high);
+    *is_bounded = kept * r.advantage > bounded * r.advantage;
+    *slope = *is_bounded || kept < ratio ? 0 : -ratio * r.advantage;
+    return -(*is_bounded ? bounded : kept) * r.advantage;
 }
 
 /* exp(d) - d - 1 and its slope. */
@@ -393,7 +406,7 @@ __global__ void __launch_bounds__(GPU_BLOCK) policy_kernel(Policy g) {
         bool is_bounded;
         if (!g.weights[i]) continue;
         double own = divergence(g, i, &slope);
-        loss += g.attr.beta * own + bounded_loss(g, r, i, &slope, &is_bounded);
+        loss += g.attr.beta * own + loss_of(g, r, i, &slope, &is_bounded);
         gain += r.advantage * (double)g.logp[i] / r.n;
         kl += own;
         clipped += is_bounded;
@@ -420,7 +433,7 @@ __global__ void __launch_bounds__(GPU_BLOCK) policy_grad_kernel(Policy g) {
         double of_loss = 0, of_kl = 0;
         if (g.weights[i]) {
             divergence(g, i, &of_kl);
-            bounded_loss(g, r, i, &of_loss, &is_bounded);
+            loss_of(g, r, i, &of_loss, &is_bounded);
             if (g.attr.ratio == MX_RATIO_SUM) of_loss *= r.n;
         }
         g.dlogp[i] = g.weights[i] ? (float)(share * (of_loss + g.attr.beta * of_kl)) : 0;
