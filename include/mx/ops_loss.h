@@ -157,6 +157,7 @@ typedef struct MxPreferenceRow {
     bool averages;      /* x and y are means over tokens that count, otherwise sums */
     bool has_scores;    /* x and y are outputs of a head with one output, and are the rewards */
     bool has_maxtext;   /* MX_FORMULA_MAXTEXT is supported */
+    bool has_others;    /* divergences other than the reverse one are, without that formula */
 } MxPreferenceRow;
 extern const MxPreferenceRow mx_preferences[MX_PREFERENCE_COUNT];
 
@@ -164,9 +165,23 @@ extern const MxPreferenceRow mx_preferences[MX_PREFERENCE_COUNT];
 typedef enum MxFormula { MX_FORMULA_STANDARD, MX_FORMULA_MAXTEXT, MX_FORMULA_COUNT } MxFormula;
 extern const char *const mx_formula_names[MX_FORMULA_COUNT];
 
+/* f'(r) in place of log r of the ratio r of a response, which is that of the reverse divergence:
+ * forward 1 - 1/r; Jensen and Shannon's log(2r / (r + 1)); alpha (r^(alpha - 1) - 1) / (alpha - 1).
+ */
+typedef enum MxDivergence {
+    MX_DIVERGENCE_REVERSE,
+    MX_DIVERGENCE_FORWARD,
+    MX_DIVERGENCE_JS,
+    MX_DIVERGENCE_ALPHA,
+    MX_DIVERGENCE_COUNT
+} MxDivergence;
+extern const char *const mx_divergence_names[MX_DIVERGENCE_COUNT];
+
 typedef struct MxPreferenceAttr {
     MxPreference algo;
     MxFormula formula;
+    MxDivergence divergence;
+    double alpha; /* of the divergence; 1 = the reverse one */
     double beta, label_smoothing /* e */;
     double lambda; /* orpo's */
     double gamma;  /* margin of simpo */
@@ -202,8 +217,9 @@ enum { MX_EXTREMES_HIGHEST, MX_EXTREMES_LOWEST, MX_EXTREMES_COUNT };
  * algorithm has no reference; no gradient flows to it. With scores, logp is the output of a head
  * with one output, and one token of each response counts. Outputs f32: 0  the sum over pairs 1  the
  * vector of MX_PAIRS_* 2  that of MX_EXTREMES_* (both without gradient). Sums are in f64, in order.
- * Source: Rafailov et al. 2023, Azar et al. 2023, Hong et al. 2024 and TRL's DPO, CPO, ORPO and
- * reward trainers; MaxText trainers/post_train/dpo/dpo_utils.py @4bcec6af, Tunix dpo_trainer. */
+ * Source: Rafailov et al. 2023, Azar et al. 2023, Wang et al. 2023 (divergences), Hong et al. 2024
+ * and TRL's DPO, CPO, ORPO and reward trainers; MaxText trainers/post_train/dpo/dpo_utils.py
+ * @4bcec6af, Tunix dpo_trainer. */
 MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weights, MxValue segments,
                       MxPreferenceAttr attr);
 

@@ -6,18 +6,18 @@
 
 // clang-format off
 const MxPreferenceRow mx_preferences[MX_PREFERENCE_COUNT] = {
-    [MX_PREFERENCE_DPO]          = {"dpo",          .has_reference = true, .has_maxtext = true},
-    [MX_PREFERENCE_SIGMOID_NORM] = {"sigmoid_norm", .has_reference = true, .averages = true},
-    [MX_PREFERENCE_HINGE]        = {"hinge",        .has_reference = true},
-    [MX_PREFERENCE_IPO]          = {"ipo",          .has_reference = true, .averages = true},
-    [MX_PREFERENCE_ROBUST]       = {"robust",       .has_reference = true},
-    [MX_PREFERENCE_EXO_PAIR]     = {"exo_pair",     .has_reference = true},
+    [MX_PREFERENCE_DPO]          = {"dpo",          .has_reference = true, .has_maxtext = true, .has_others = true},
+    [MX_PREFERENCE_SIGMOID_NORM] = {"sigmoid_norm", .has_reference = true, .averages = true, .has_others = true},
+    [MX_PREFERENCE_HINGE]        = {"hinge",        .has_reference = true, .has_others = true},
+    [MX_PREFERENCE_IPO]          = {"ipo",          .has_reference = true, .averages = true, .has_others = true},
+    [MX_PREFERENCE_ROBUST]       = {"robust",       .has_reference = true, .has_others = true},
+    [MX_PREFERENCE_EXO_PAIR]     = {"exo_pair",     .has_reference = true, .has_others = true},
     [MX_PREFERENCE_NCA_PAIR]     = {"nca_pair",     .has_reference = true},
     [MX_PREFERENCE_BCO_PAIR]     = {"bco_pair",     .has_reference = true},
     [MX_PREFERENCE_SPPO_HARD]    = {"sppo_hard",    .has_reference = true},
     [MX_PREFERENCE_APO_ZERO]     = {"apo_zero",     .has_reference = true},
     [MX_PREFERENCE_APO_DOWN]     = {"apo_down",     .has_reference = true},
-    [MX_PREFERENCE_DISCOPOP]     = {"discopop",     .has_reference = true},
+    [MX_PREFERENCE_DISCOPOP]     = {"discopop",     .has_reference = true, .has_others = true},
     [MX_PREFERENCE_ORPO]         = {"orpo",         .averages = true, .has_maxtext = true},
     [MX_PREFERENCE_SIMPO]        = {"simpo",        .averages = true},
     [MX_PREFERENCE_REWARD]       = {"reward",       .has_scores = true},
@@ -26,6 +26,13 @@ const MxPreferenceRow mx_preferences[MX_PREFERENCE_COUNT] = {
 const char *const mx_formula_names[MX_FORMULA_COUNT] = {
     [MX_FORMULA_STANDARD] = "standard",
     [MX_FORMULA_MAXTEXT]  = "maxtext",
+};
+
+const char *const mx_divergence_names[MX_DIVERGENCE_COUNT] = {
+    [MX_DIVERGENCE_REVERSE] = "reverse_kl",
+    [MX_DIVERGENCE_FORWARD] = "forward_kl",
+    [MX_DIVERGENCE_JS]      = "js_divergence",
+    [MX_DIVERGENCE_ALPHA]   = "alpha_divergence",
 };
 // clang-format on
 
@@ -53,6 +60,9 @@ static bool check(MxInfer *infer, int more) {
     if (row->has_reference && !ops_same_type(infer, 0, 3)) return false;
     if (attr->formula == MX_FORMULA_MAXTEXT && !row->has_maxtext)
         return mx_infer_fail(infer, "MaxText has no %s", row->name);
+    if (attr->divergence && (!row->has_others || attr->formula == MX_FORMULA_MAXTEXT))
+        return mx_infer_fail(infer, "%s has no %s", row->name,
+                             mx_divergence_names[attr->divergence]);
     return true;
 }
 
@@ -90,6 +100,7 @@ static void preference_print(MxText *text, const void *attr) {
     const MxPreferenceAttr *a = attr;
     mx_text_add(text, "%s %s beta %g", mx_preferences[a->algo].name, mx_formula_names[a->formula],
                 a->beta);
+    if (a->divergence) mx_text_add(text, " %s", mx_divergence_names[a->divergence]);
 }
 
 const MxOp op_preference = {

@@ -40,9 +40,13 @@ static MxPreferenceAttr preference_attr(const MxConfig *c) {
                              .label_smoothing = c->dpo_label_smoothing,
                              .lambda = c->orpo_lambda,
                              .gamma = c->simpo_gamma,
+                             .alpha = c->dpo_divergence_alpha,
                              .center = c->dpo_center_rewards};
     for (int i = 0; i < MX_FORMULA_COUNT; i++)
         if (!strcmp(mx_formula_names[i], c->dpo_formula)) attr.formula = (MxFormula)i;
+    bool has_others = mx_preferences[attr.algo].has_others && attr.formula == MX_FORMULA_STANDARD;
+    for (int i = 0; has_others && i < MX_DIVERGENCE_COUNT; i++)
+        if (!strcmp(mx_divergence_names[i], c->dpo_divergence)) attr.divergence = (MxDivergence)i;
     return attr;
 }
 

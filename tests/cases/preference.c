@@ -16,6 +16,14 @@ static double odds(double x) {
     return log(exp(x) / (1 - exp(x)));
 }
 
+static double diverged(const MxPreferenceAttr *a, double u) {
+    if (a->divergence == MX_DIVERGENCE_FORWARD) return 1 - 1 / exp(u);
+    if (a->divergence == MX_DIVERGENCE_JS) return log(2 * exp(u) / (exp(u) + 1));
+    if (a->divergence == MX_DIVERGENCE_ALPHA && a->alpha != 1)
+        return (pow(exp(u), a->alpha - 1) - 1) / (a->alpha - 1);
+    return u;
+}
+
 /* x and y: sums or means of log-probabilities less the reference's, of n tokens each. */
 static double pair_loss(const MxPreferenceAttr *a, double x, double y, const double n[2]) {
     double b = a->beta, e = a->label_smoothing, z = b * (x - y), q = s(z), half = 1 / (2 * b);
@@ -76,7 +84,7 @@ static void add_pair(const Reference *r, int64_t row, int id, double *total, dou
             sum[side] += r->in[0][i] - (how->has_reference ? r->in[3][i] : 0);
             n[side] += 1;
         }
-        x[side] = averages ? sum[side] / fmax(n[side], 1) : sum[side];
+        x[side] = diverged(a, sum[side]) / (averages ? fmax(n[side], 1) : 1);
         reward[side] = how->has_reference ? sum[side] : x[side];
     }
     const double add[] = {
@@ -129,6 +137,10 @@ const OpTest test_preference = {
         {"apo zero", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_APO_ZERO, .beta = 0.4), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
         {"apo down", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_APO_DOWN, .beta = 0.4), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
         {"discopop", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_DISCOPOP, .beta = 0.02), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
+        {"forward divergence", ATTR(MxPreferenceAttr, .divergence = MX_DIVERGENCE_FORWARD, .beta = 0.1), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.2", NULL, 0},
+        {"divergence of Jensen and Shannon, means", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_SIGMOID_NORM, .divergence = MX_DIVERGENCE_JS, .beta = 2), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
+        {"alpha divergence", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_HINGE, .divergence = MX_DIVERGENCE_ALPHA, .alpha = 0.4, .beta = 0.1), "f14,9:logp0.2 i14,9:flags0.3 i14,9:flags0.1 f14,9:logp0.2", NULL, 0},
+        {"alpha divergence of 1", ATTR(MxPreferenceAttr, .divergence = MX_DIVERGENCE_ALPHA, .alpha = 1, .beta = 0.3), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
         {"orpo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO, .lambda = 0.3, .label_smoothing = 0.1), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, CASE_NO_SLOPE},
         {"orpo, MaxText's", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO, .formula = MX_FORMULA_MAXTEXT, .lambda = 0.3), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, CASE_NO_SLOPE},
         {"simpo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_SIMPO, .beta = 2, .gamma = 0.5, .label_smoothing = 0.1), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, 0},
@@ -140,6 +152,7 @@ const OpTest test_preference = {
     WRONG(
         {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 i4,5 i4,5", "dpo takes 4 inputs, not 3"},
         {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO), "f4,5 i4,5 i4,5 f4,5", "orpo takes 3 inputs, not 4"},
+        {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_BCO_PAIR, .divergence = MX_DIVERGENCE_JS), "f4,5 i4,5 i4,5 f4,5", "bco_pair has no js_divergence"},
         {ATTR(MxPreferenceAttr, .beta = 0.1), "f3,5 i3,5 i3,5 f3,5", "rows must come in pairs"},
         {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 i4,6 i4,5 f4,5", "weights must have the log-probabilities' shape"},
         {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 i4,5 i4,5 f4,6", "inputs 0 and 3 must have one type"},

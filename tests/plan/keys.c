@@ -139,6 +139,7 @@ static const struct {
     {MX_KEY_block_diffusion_canvas_policy, "seed_and_mask"},
     {MX_KEY_dpo_algo, "ipo"},
     {MX_KEY_dpo_formula, "maxtext"},
+    {MX_KEY_dpo_divergence, "js_divergence"},
     {MX_KEY_dpo_max_prompt_length, "4"},
     {MX_KEY_dpo_reference, "precomputed"},
     {MX_KEY_dpo_reference_logps, "{}/logps"},

@@ -12,7 +12,8 @@ enum { CHOSEN, REJECTED };
 typedef struct Pair {
     double logp[2], ratio[2]; /* sums over counting tokens; ratio: less the reference */
     double n[2];              /* counting tokens */
-    double x[2];              /* what the formula is about */
+    double x[2];              /* what the formula is about … */
+    double slope[2];          /* … and its slope by the log-probability of a token */
 } Pair;
 
 /* ---- formulas: the loss, and its slopes d by x */
@@ -177,6 +178,44 @@ static Formula *const formulas[MX_PREFERENCE_COUNT] = {
     [MX_PREFERENCE_REWARD] = scores,
 };
 
+/* ---- divergences: f' by the logarithm u of a ratio, and its slope */
+
+typedef double Divergence(const MxPreferenceAttr *a, double u, double *slope);
+
+static double reverse_kl(const MxPreferenceAttr *a, double u, double *slope) {
+    (void)a;
+    *slope = 1;
+    return u;
+}
+
+static double forward_kl(const MxPreferenceAttr *a, double u, double *slope) {
+    (void)a;
+    *slope = exp(-u);
+    return -expm1(-u);
+}
+
+static double js_divergence(const MxPreferenceAttr *a, double u, double *slope) {
+    (void)a;
+    *slope = sigmoid(-u);
+    return log(2) - softplus(-u);
+}
+
+/* TRL's bound of the power, above which it is flat. */
+static double alpha_divergence(const MxPreferenceAttr *a, double u, double *slope) {
+    const double most = 80;
+    double power = (a->alpha - 1) * u;
+    if (a->alpha == 1) return reverse_kl(a, u, slope);
+    *slope = power > most ? 0 : exp(power);
+    return expm1(fmin(power, most)) / (a->alpha - 1);
+}
+
+static Divergence *const divergences[MX_DIVERGENCE_COUNT] = {
+    [MX_DIVERGENCE_REVERSE] = reverse_kl,
+    [MX_DIVERGENCE_FORWARD] = forward_kl,
+    [MX_DIVERGENCE_JS] = js_divergence,
+    [MX_DIVERGENCE_ALPHA] = alpha_divergence,
+};
+
 /* ---- pairs */
 
 static bool averages(const MxPreferenceAttr *a) {
@@ -218,7 +257,9 @@ static Pair read_pair(const MxKernelCall *call, int64_t row, int32_t id) {
             p.ratio[side] += (double)logp[i] - (reference ? (double)reference[at + i] : 0);
             p.n[side]++;
         }
-        p.x[side] = p.ratio[side] / (averages(attr) ? fmax(p.n[side], 1) : 1);
+        double share = averages(attr) ? fmax(p.n[side], 1) : 1;
+        p.x[side] = divergences[attr->divergence](attr, p.ratio[side], &p.slope[side]) / share;
+        p.slope[side] /= share;
     }
     return p;
 }
@@ -309,10 +350,9 @@ static void grad_pair(const MxKernelCall *call, int64_t row, int32_t id) {
     double d[2], dloss = (double)*(const float *)call->in[call->n_in - 1];
     formulas[attr->algo](attr, &p, d);
     for (int side = 0; side < 2; side++) {
-        double share = averages(attr) ? fmax(p.n[side], 1) : 1;
         int64_t at = row_at(call, row, side);
         const int32_t *weights = (const int32_t *)call->in[WEIGHTS] + at;
-        float *dlogp = (float *)call->out[0] + at, slope = (float)(dloss * d[side] / share);
+        float *dlogp = (float *)call->out[0] + at, slope = (float)(dloss * d[side] * p.slope[side]);
         for (int64_t i = 0; i < call->in_type[LOGP].shape.dim[1]; i++)
             if (weights[i] == id) dlogp[i] = slope;
     }

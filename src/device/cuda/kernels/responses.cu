@@ -68,7 +68,8 @@ enum { CHOSEN, REJECTED };
 typedef struct Pair {
     double logp[2], ratio[2]; /* sums over counting tokens; ratio: less the reference */
     double n[2];              /* counting tokens */
-    double x[2];              /* what the formula is about */
+    double x[2];              /* what the formula is about … */
+    double slope[2];          /* … and its slope by the log-probability of a token */
 } Pair;
 
 /* -log sigmoid(-x), which is log(1 + e^x). */
@@ -192,6 +193,25 @@ __device__ static double formula(const MxPreferenceAttr &a, const Pair &p, doubl
     }
 }
 
+__device__ static double divergence(const MxPreferenceAttr &a, double u, double *slope) {
+    const double most = 80, power = (a.alpha - 1) * u;
+    bool is_limit = a.divergence == MX_DIVERGENCE_ALPHA && a.alpha == 1;
+    switch (is_limit ? MX_DIVERGENCE_REVERSE : a.divergence) {
+    case MX_DIVERGENCE_FORWARD:
+        *slope = exp(-u);
+        return -expm1(-u);
+    case MX_DIVERGENCE_JS:
+        *slope = sigmoid(-u);
+        return log(2.0) - softplus(-u);
+    case MX_DIVERGENCE_ALPHA:
+        *slope = power > most ? 0 : exp(power);
+        return expm1(fmin(power, most)) / (a.alpha - 1);
+    default:
+        *slope = 1;
+        return u;
+    }
+}
+
 /* ---- pairs: rows, each with one pair of responses or several */
 
 typedef struct Pairs {
@@ -234,7 +254,9 @@ __device__ static Pair read_pair(const Pairs &g, int32_t id) {
         p.logp[side] = gpu_block_sum(logp);
         p.ratio[side] = gpu_block_sum(ratio);
         p.n[side] = gpu_block_sum(n);
-        p.x[side] = p.ratio[side] / (g.averages ? fmax(p.n[side], 1.0) : 1);
+        double share = g.averages ? fmax(p.n[side], 1.0) : 1;
+        p.x[side] = divergence(g.attr, p.ratio[side], &p.slope[side]) / share;
+        p.slope[side] /= share;
     }
     return p;
 }
@@ -283,8 +305,7 @@ __global__ void __launch_bounds__(GPU_BLOCK) pairs_grad_kernel(Pairs g) {
         if (!threadIdx.x) formula(g.attr, p, d);
         __syncthreads(); /* they are not written again before all have met in read_pair */
         for (int side = 0; side < 2; side++) {
-            double share = g.averages ? fmax(p.n[side], 1.0) : 1;
-            float slope = (float)((double)*g.dloss * d[side] / share);
+            float slope = (float)((double)*g.dloss * d[side] * p.slope[side]);
             int64_t at = row_at(g, side);
             for (int64_t i = at + threadIdx.x; i < at + g.time; i += GPU_BLOCK)
                 if (g.weights[i] == id) g.dlogp[i] = slope;
