@@ -5,7 +5,7 @@
     scripts/random_cases.py FOLDER build/test_train [ROUNDS] [SEED]
     scripts/random_cases.py --grpo FILE                    # one case of GRPO alone: tests/golden/train/grpo_given.h5
 
-A round has ten cases of each optimizer and of GRPO and nine of distillation, with parameters, gradients, logits and features of
+A round has ten cases of each optimizer and of GRPO and of distillation, with parameters, gradients, logits and features of
 its own: FOLDER/<round>/train/optim_basic.h5, optim_muon.h5, distill_loss.h5 and grpo_given.h5, laid out as the goldens of those
 names, and the tests that read them, with MX_GOLDEN=FOLDER/<round>. Prints how many rounds disagree, and where.
 
@@ -155,7 +155,9 @@ def write_muon(path, rng):
 
 
 # The names that the test knows; what they hold is drawn.
-DISTILLED = ("T1_a0", "T1_a0.5", "T2_a0.5", "T4_a1", "T2_cos", "T2_cos_layers", "T2_l2", "all_masked", "sched_linear_s3")
+DISTILLED = ("T1_a0", "T1_a0.5", "T2_a0.5", "T4_a1", "T2_cos", "T2_cos_layers", "T2_l2", "all_masked", "sched_linear_s3",
+             "topk_T2")
+TOP = 6  # logits of the last of them, of which the test keeps as many
 
 
 def draw_options(rng):
@@ -184,24 +186,28 @@ def write_distill(path, rng):
     segments = (rng.random(size=(B, T)) < 0.8).astype(np.int32)
     Output = distillation_utils.DistillationForwardOutput
     with h5py.File(path, "w") as file:
-        for k, v in dict(given, targets=targets, targets_segmentation=segments).items():
-            file[k] = v
+        top = jax.lax.top_k(jnp.asarray(given["teacher_logits"]), TOP)
+        for k, v in dict(given, targets=targets, targets_segmentation=segments, top_k_logits=top[0], top_k_indices=top[1]).items():
+            file[k] = np.asarray(v)
+        whole = Output(logits=jnp.asarray(given["teacher_logits"]), out_projection_activations=jnp.asarray(given["teacher_features"]))
         for name in DISTILLED:
             options, step = draw_options(rng)
+            is_top = name.startswith("topk")
+            if is_top:
+                options = {k: options[k] for k in ("temperature", "alpha")}
+            teacher = Output(logits=top[0], top_k_indices=top[1]) if is_top else whole
             strategy = distillation_utils.CombinedDistillationStrategy(None, None, pad_id=0, vocab_size=V, **options)
             labels = strategy.create_labels(jnp.asarray(targets), targets_segmentation=jnp.asarray(segments))
 
             def loss(logits, features):
-                return strategy.compute_loss(Output(logits=logits, out_projection_activations=features),
-                                             Output(logits=jnp.asarray(given["teacher_logits"]),
-                                                    out_projection_activations=jnp.asarray(given["teacher_features"])),
-                                             labels, jnp.asarray(step))
+                return strategy.compute_loss(Output(logits=logits, out_projection_activations=features), teacher, labels,
+                                             jnp.asarray(step))
 
             (value, metrics), grads = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(
                 jnp.asarray(given["student_logits"]), jnp.asarray(given["student_features"]))
             group = file.create_group(f"cases/{name}")
             group.attrs["options"] = "".join(
-                f'{k}: "{v}"\n' if isinstance(v, str) else f"{k}: {v}\n" for k, v in dict(options, step=step).items())
+                f'{k}: "{v}"\n' if isinstance(v, str) and v != "true" else f"{k}: {v}\n" for k, v in dict(options, step=step, **({"topk": "true"} if is_top else {})).items())
             group["loss"] = np.asarray(value)
             group["grad_student_logits"], group["grad_student_features"] = map(np.asarray, grads)
             for k, pair in metrics.items():
