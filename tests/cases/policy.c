@@ -74,7 +74,7 @@ const OpTest test_policy = {
         {"weights at their bound", ATTR(MxPolicyAttr, .trust = MX_TRUST_WEIGHT, .most = 0.01, .has_reference = true, .beta = 0.1), BESIDE, NULL, 0},
         {"gates", ATTR(MxPolicyAttr, .trust = MX_TRUST_GATE, .rise = 1, .fall = 1.5, .has_reference = true, .beta = 0.1), BESIDE, NULL, 0},
         {"gates of rows", ATTR(MxPolicyAttr, .trust = MX_TRUST_GATE, .rise = 2, .fall = 0.5, .ratio = MX_RATIO_MEAN, .sums = true), ALONE, NULL, 0},
-        {"a bound", ATTR(MxPolicyAttr, BOUNDS, .most = 1.5), ALONE, NULL, 0},
+        {"a bound", ATTR(MxPolicyAttr, BOUNDS, .most = 1.5), ALONE, NULL, CASE_NO_SLOPE},
         {"nothing counts", ATTR(MxPolicyAttr, BOUNDS), "f6,9:logp0.7 i6,9:flags1 f6,9 f6,9:logp0.7", NULL, CASE_NO_SLOPE},
         {"large", ATTR(MxPolicyAttr, BOUNDS, .has_reference = true, .beta = 0.1), "f74,1031:logp0.7 i74,1031:flags0.3 f74,1031 f74,1031:logp0.7 f74,1031:logp0.7", NULL, CASE_NO_SLOPE},
         {NULL, ATTR(MxPolicyAttr, BOUNDS), "f4,5:logp0.7 i4,5 f4,5 f4,5:logp0.7", "f f6", 0},
