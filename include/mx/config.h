@@ -233,6 +233,8 @@ bool mx_config_judges(const MxConfig *config);
 /* mx_config_iterations — steps that learn from one batch (rl.num_iterations), at least 1: step k
  * learns from batch k / that. */
 int64_t mx_config_iterations(const MxConfig *config);
+/* mx_config_has_ratios — whether ratios to the policy that wrote a response may differ from 1. */
+bool mx_config_has_ratios(const MxConfig *config);
 
 /* mx_config_take — the batches of data that a step learns from: with a ramp of the batch size
  * several small ones, with rl.num_iterations the same one as other steps. mx_config_steps_of — the

@@ -98,8 +98,7 @@ static bool has_caches(const ConfigLoad *load) {
 
 /* Where the policy of each step counts as the writer, every ratio is 1. */
 static bool has_ratios(const ConfigLoad *load) {
-    const MxConfig *c = load->config;
-    return c->rl_recorded_logprobs || c->rl_num_iterations > 1;
+    return mx_config_has_ratios(load->config);
 }
 
 /* Keys of rewards that say it instead. */

@@ -162,8 +162,8 @@ static void check_rewards(ConfigLoad *load, const MxConfig *c) {
             load, config_culprit(load, MX_KEY_rl_loss_algo, MX_KEY_rl_num_generations),
             "%s compares the responses of a group, of which rl.num_generations=1 leaves one",
             c->rl_loss_algo);
-    if (GOOD(load, MX_KEY_rl_loss_algo, MX_KEY_rl_epsilon_high) && c->rl_epsilon_high <= 0 &&
-        !strcmp(c->rl_loss_algo, "cispo"))
+    if (GOOD(load, MX_KEY_rl_loss_algo, MX_KEY_rl_epsilon_high, MX_KEY_rl_num_iterations) &&
+        mx_config_has_ratios(c) && c->rl_epsilon_high <= 0 && !strcmp(c->rl_loss_algo, "cispo"))
         config_fail(load, config_culprit(load, MX_KEY_rl_epsilon_high, MX_KEY_rl_loss_algo),
                     "cispo wants the largest weight of a token in rl.epsilon_high, such as 5");
     if (GOOD(load, MX_KEY_decode_sampling_temperature) && !(c->decode_sampling_temperature > 0))

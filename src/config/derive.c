@@ -206,6 +206,10 @@ int64_t mx_config_iterations(const MxConfig *c) {
     return c->use_grpo ? c->rl_num_iterations : 1;
 }
 
+bool mx_config_has_ratios(const MxConfig *c) {
+    return c->rl_recorded_logprobs || mx_config_iterations(c) > 1;
+}
+
 /* ---- what evaluation reads */
 
 // clang-format off

@@ -118,10 +118,6 @@ static double by_token(const MxLoss *loss, int i) {
     return loss->sum[i] / (loss->sum[MX_POLICY_TOKENS] + LOSS_EPS);
 }
 
-static bool has_old(const MxConfig *config) {
-    return config->rl_recorded_logprobs || mx_config_iterations(config) > 1;
-}
-
 static const LossOutput outputs[] = {[POLICY] = {"policy", MX_POLICY_COUNT},
                                      [NUMBERS] = {"rewards", REWARDS_NUMBERS},
                                      [BALANCE] = {"moe_lb_loss", 1},
@@ -134,7 +130,7 @@ static const MxFigure figures[] = {
     {.metric = "learning/avg_advantage", .value = loss_sum, .sum = AT_NUMBERS + REWARDS_ADVANTAGE},
     {.metric = "learning/advantage_logps", .value = by_row, .sum = MX_POLICY_GAIN, .label = "advantage_logps", .decimals = 3},
     {.metric = "learning/avg_kl", .is_meant = has_reference, .value = by_token, .sum = MX_POLICY_KL, .label = "kl", .decimals = 3},
-    {.metric = "learning/clip_fraction", .is_meant = has_old, .value = by_token, .sum = MX_POLICY_CLIPPED, .label = "clipped", .decimals = 3},
+    {.metric = "learning/clip_fraction", .is_meant = mx_config_has_ratios, .value = by_token, .sum = MX_POLICY_CLIPPED, .label = "clipped", .decimals = 3},
     {.metric = "learning/completion_length", .value = by_row, .sum = MX_POLICY_TOKENS, .label = "length", .decimals = 1},
     LOSS_BALANCE_FIGURE(AT_BALANCE),
     {0},
