@@ -11,9 +11,9 @@ typedef enum MxAskKind { MX_ASK_COMPLETION, MX_ASK_CHAT, MX_ASK_KINDS } MxAskKin
 
 /* A request for text. */
 typedef struct MxAsk {
-    const char *model;    /* NULL = not given */
-    const char *wrong;    /* the member that an error is about, also one found later; NULL = none */
-    const MxJson *prompt; /* in the form of mx_prompt_read */
+    const char *model; /* NULL = not given */
+    const char *wrong; /* the member that an error is about, also one found later; NULL = none */
+    MxJson *prompt;    /* in the form of mx_prompt_read */
     MxSampling sampling;
     int64_t max_tokens;
     bool has_seed;

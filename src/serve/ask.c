@@ -131,8 +131,7 @@ static bool read_prompt(Reader *r, const Member *m, const MxJson *value) {
 
 /* Members of what the chat template gets. */
 static bool read_chat(Reader *r, const Member *m, const MxJson *value) {
-    MxJson *prompt =
-        r->ask->prompt ? (MxJson *)(uintptr_t)r->ask->prompt : mx_json_object(r->arena);
+    MxJson *prompt = r->ask->prompt ? r->ask->prompt : mx_json_object(r->arena);
     if (strcmp(mx_json_kind(value), "a list")) return misfits(r, m, value);
     mx_json_set(prompt, m->name, value);
     r->ask->prompt = prompt;
@@ -259,7 +258,7 @@ static bool check_whole(const Reader *r, MxAskKind kind) {
     r->ask->wrong = needs; /* what is found later is found there */
     if (!ask->prompt || !mx_json_get(ask->prompt, needs))
         return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "wanted a member \"%s\"", needs);
-    if (r->hides_tools) mx_json_remove((MxJson *)(uintptr_t)ask->prompt, "tools");
+    if (r->hides_tools) mx_json_remove(ask->prompt, "tools");
     if (ask->tells_usage && !ask->streams)
         return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                        "stream_options: wanted \"stream\": true with it");

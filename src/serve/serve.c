@@ -183,8 +183,7 @@ static const char *without_folder(const char *message) {
 static bool read_job(const Server *s, Job *job, MxError *err) {
     MxJson *messages = mx_json_get(job->ask.prompt, "messages");
     if (messages && !s->takes_parts)
-        mx_json_set((MxJson *)(uintptr_t)job->ask.prompt, "messages",
-                    messages_join_parts(&job->arena, messages));
+        mx_json_set(job->ask.prompt, "messages", messages_join_parts(&job->arena, messages));
     if (!mx_prompt_read(&job->arena, s->words, job->ask.prompt, MX_NOWHERE, &job->prompt, err))
         return false;
     if (job->ask.n_stops && !s->what->tokenizer)
