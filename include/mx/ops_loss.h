@@ -146,6 +146,7 @@ typedef enum MxPreference {
     MX_PREFERENCE_DISCOPOP,     /* m = s(z/0.05): -(1-m) log s(z) + m exp(-z) */
     MX_PREFERENCE_ORPO,         /* nll + lambda (-(1-e) log s(o) - e log s(-o)), no reference */
     MX_PREFERENCE_SIMPO,        /* dpo's of z - gamma, of means, no reference */
+    MX_PREFERENCE_SFT,          /* the sum of -logp over the chosen response, no reference */
     MX_PREFERENCE_REWARD,       /* -log s(x - y) + center (x + y)^2, of scores */
     MX_PREFERENCE_COUNT
 } MxPreference;
@@ -155,6 +156,7 @@ typedef struct MxPreferenceRow {
     const char *name;
     bool has_reference; /* x and y are log-ratios to a reference, otherwise log-probabilities */
     bool averages;      /* x and y are means over tokens that count, otherwise sums */
+    bool by_token;      /* the mean loss is over chosen tokens, otherwise over pairs */
     bool has_scores;    /* x and y are outputs of a head with one output, and are the rewards */
     bool has_maxtext;   /* MX_FORMULA_MAXTEXT is supported */
     bool has_others;    /* divergences other than the reverse one are, without that formula */
@@ -181,12 +183,16 @@ typedef struct MxPreferenceAttr {
     MxPreference algo;
     MxFormula formula;
     MxDivergence divergence;
-    double alpha; /* of the divergence; 1 = the reverse one */
+    double alpha;      /* of the divergence; 1 = the reverse one */
+    bool no_reference; /* x and y are log-probabilities whatever the algorithm */
     double beta, label_smoothing /* e */;
     double lambda; /* orpo's */
     double gamma;  /* margin of simpo */
     double center; /* of reward: pulls x + y towards 0 */
 } MxPreferenceAttr;
+
+/* mx_preference_compares — whether there is a reference. */
+bool mx_preference_compares(const MxPreferenceAttr *attr);
 
 /* Sums over pairs, for the log. A response's reward is beta x (beta y), for orpo lambda x, with
  * scores the score itself. */
@@ -304,8 +310,14 @@ MxValue mx_kto(MxTrace *t, MxLogps logp, MxValue weights, MxValue labels, MxValu
 
 /* ---- counting */
 
-/* mx_count_nonzero — number of nonzero elements of an i32 array, as an f32 scalar. */
+typedef struct MxCountAttr {
+    int64_t parts; /* of equal size, of an array's first dim, of which the first counts */
+} MxCountAttr;
+
+/* mx_count_nonzero — number of nonzero elements of an i32 array, as an f32 scalar.
+ * mx_count_nonzero_first — of the first of several equal parts of its first dim. */
 MxValue mx_count_nonzero(MxTrace *t, MxValue x);
+MxValue mx_count_nonzero_first(MxTrace *t, MxValue x, int64_t parts);
 /* mx_count_segments — number of segments in an i32 array [rows, T], as an f32 scalar: the sum of
  * the largest id of each row, at least 1 per row. */
 MxValue mx_count_segments(MxTrace *t, MxValue segments);

@@ -96,6 +96,9 @@ static void check_reference(ConfigLoad *load, const MxConfig *c) {
     if (GOOD(load, MX_KEY_dpo_reference, MX_KEY_enable_lora) && !c->enable_lora &&
         !strcmp(c->dpo_reference, "lora_off"))
         config_fail(load, MX_KEY_dpo_reference, "lora_off wants lora.enable_lora=true");
+    if (GOOD(load, MX_KEY_dpo_reference, MX_KEY_use_dpo) && !c->use_dpo &&
+        !strcmp(c->dpo_reference, "none"))
+        config_fail(load, MX_KEY_dpo_reference, "none is for use_dpo alone");
     if (GOOD(load, MX_KEY_dpo_reference, MX_KEY_lora_weight_qtype) && c->enable_lora &&
         *c->lora_weight_qtype && !strcmp(c->dpo_reference, "copy"))
         config_fail(load, MX_KEY_dpo_reference,

@@ -304,22 +304,42 @@ const MxOp op_count_equal = {
 };
 
 MxValue mx_count_nonzero(MxTrace *t, MxValue x) {
-    return mx_trace_node(t, &op_count_nonzero, &x, 1, NULL);
+    return mx_count_nonzero_first(t, x, 1);
+}
+
+MxValue mx_count_nonzero_first(MxTrace *t, MxValue x, int64_t parts) {
+    const MxCountAttr attr = {.parts = parts};
+    return mx_trace_node(t, &op_count_nonzero, &x, 1, &attr);
 }
 
 static bool count_nonzero_infer(MxInfer *infer) {
+    const MxCountAttr *attr = infer->attr;
+    MxShape shape = infer->in[0].shape;
     infer->out[0] = (MxType){MX_F32, MX_SCALAR};
-    return ops_is(infer, 0, MX_I32, -1);
+    if (!ops_is(infer, 0, MX_I32, -1)) return false;
+    if (attr->parts > 1 && (!shape.rank || shape.dim[0] % attr->parts))
+        return mx_infer_fail(infer, "%lld parts of the first dim are not of equal size",
+                             (long long)attr->parts);
+    return true;
 }
 
+/* A rank's rows are in any of several parts. */
 static void count_nonzero_cut(MxFactors *f) {
-    ops_cut_lead(f, f->in[0].shape.rank, 1);
+    const MxCountAttr *attr = f->attr;
+    if (attr->parts == 1) ops_cut_lead(f, f->in[0].shape.rank, 1);
+}
+
+static void count_nonzero_print(MxText *text, const void *attr) {
+    const MxCountAttr *a = attr;
+    if (a->parts > 1) mx_text_add(text, "first of %lld parts", (long long)a->parts);
 }
 
 const MxOp op_count_nonzero = {
     .name = "count_nonzero",
     .arity = 1,
     .flags = MX_OP_CONSTANT,
+    .attr_bytes = sizeof(MxCountAttr),
+    .print = count_nonzero_print,
     .infer = count_nonzero_infer,
     .partition = count_nonzero_cut,
     .doc = "how many elements are not 0",

@@ -20,6 +20,7 @@ const MxPreferenceRow mx_preferences[MX_PREFERENCE_COUNT] = {
     [MX_PREFERENCE_DISCOPOP]     = {"discopop",     .has_reference = true, .has_others = true},
     [MX_PREFERENCE_ORPO]         = {"orpo",         .averages = true, .has_maxtext = true},
     [MX_PREFERENCE_SIMPO]        = {"simpo",        .averages = true},
+    [MX_PREFERENCE_SFT]          = {"sft",          .by_token = true},
     [MX_PREFERENCE_REWARD]       = {"reward",       .has_scores = true},
 };
 
@@ -36,6 +37,10 @@ const char *const mx_divergence_names[MX_DIVERGENCE_COUNT] = {
 };
 // clang-format on
 
+bool mx_preference_compares(const MxPreferenceAttr *attr) {
+    return mx_preferences[attr->algo].has_reference && !attr->no_reference;
+}
+
 MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weights, MxValue segments,
                       MxPreferenceAttr attr) {
     MxValue in[] = {logp, weights, segments, ref_logp};
@@ -44,11 +49,12 @@ MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weight
 
 /* ---- shapes */
 
-/* Inputs are logp, weights, segments, the reference if the algorithm has one, and `more`. */
+/* Inputs are logp, weights, segments, the reference if there is one, and `more`. */
 static bool check(MxInfer *infer, int more) {
     const MxPreferenceAttr *attr = infer->attr;
     const MxPreferenceRow *row = &mx_preferences[attr->algo];
-    int n = 3 + more + row->has_reference;
+    bool compares = mx_preference_compares(attr);
+    int n = 3 + more + compares;
     if (infer->n_in != n)
         return mx_infer_fail(infer, "%s takes %d inputs, not %d", row->name, n, infer->n_in);
     if (!ops_is(infer, 0, MX_F32, 2) || !ops_is(infer, 1, MX_I32, 2)) return false;
@@ -57,7 +63,7 @@ static bool check(MxInfer *infer, int more) {
     if (!mx_shape_equal(shape, infer->in[1].shape))
         return mx_infer_fail(infer, "weights must have the log-probabilities' shape");
     if (!ops_same_type(infer, 1, 2)) return false;
-    if (row->has_reference && !ops_same_type(infer, 0, 3)) return false;
+    if (compares && !ops_same_type(infer, 0, 3)) return false;
     if (attr->formula == MX_FORMULA_MAXTEXT && !row->has_maxtext)
         return mx_infer_fail(infer, "MaxText has no %s", row->name);
     if (attr->divergence && (!row->has_others || attr->formula == MX_FORMULA_MAXTEXT))
@@ -90,7 +96,7 @@ static bool preference_infer(MxInfer *infer) {
 
 static void preference_vjp(const MxVjp *v) {
     const MxPreferenceAttr *attr = v->attr;
-    bool has_reference = mx_preferences[attr->algo].has_reference;
+    bool has_reference = mx_preference_compares(attr);
     MxValue in[] = {v->in[0], v->in[1], v->in[2], has_reference ? v->in[3] : v->dy[0], v->dy[0]};
     v->dx[0] = mx_trace_node(v->t, &op_preference_grad, in, 4 + has_reference, attr);
     for (int i = 1; i < 3 + has_reference; i++) v->dx[i] = MX_NONE;
@@ -101,6 +107,7 @@ static void preference_print(MxText *text, const void *attr) {
     mx_text_add(text, "%s %s beta %g", mx_preferences[a->algo].name, mx_formula_names[a->formula],
                 a->beta);
     if (a->divergence) mx_text_add(text, " %s", mx_divergence_names[a->divergence]);
+    if (a->no_reference) mx_text_add(text, " without reference");
 }
 
 const MxOp op_preference = {

@@ -1,6 +1,8 @@
 /* pairs.c — losses of pairs of responses: for a policy, or for a reward model, whose head has one
- * output, read at the end of a response. Rows 0 … P-1 of a batch are chosen, P … 2P-1 rejected;
- * both rows of a pair have the same segments, each of which is a pair. */
+ * output, read at the end of a response. To that of a policy the mean cross-entropy of chosen
+ * responses may be added (Xu et al. 2024, CPO; Pang et al. 2024; TRL 1.16, cpo_trainer). Rows 0 …
+ * P-1 of a batch are chosen, P … 2P-1 rejected; both rows of a pair have the same segments, each of
+ * which is a pair. */
 #include <mx/program.h>
 
 #include "internal.h"
@@ -9,9 +11,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { PAIRS, BALANCE, EXTREMES, OUTPUTS };
+enum { PAIRS, BALANCE, EXTREMES, CHOSEN, OUTPUTS };
 /* The first of each but the first ones, which are MX_PAIRS_*, among all sums. */
-enum { AT_BALANCE = MX_PAIRS_COUNT, AT_EXTREMES };
+enum { AT_BALANCE = MX_PAIRS_COUNT, AT_EXTREMES, AT_CHOSEN = AT_EXTREMES + MX_EXTREMES_COUNT };
+/* Weights of a batch. */
+enum { RESPONSES, TOKENS };
 
 static bool is_meant(const MxConfig *config) {
     return config->use_dpo;
@@ -25,7 +29,9 @@ static int64_t rows(const MxConfig *config) {
 static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
     (void)s;
     MxValue segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION]);
-    weights[0] = mx_scale(t, mx_count_segments(t, segments), 0.5); /* two a pair */
+    weights[RESPONSES] = mx_scale(t, mx_count_segments(t, segments), 0.5); /* two a pair */
+    weights[TOKENS] =
+        mx_count_nonzero_first(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]), rows(s->config));
 }
 
 static MxPreference preference_of(const MxConfig *config) {
@@ -36,6 +42,7 @@ static MxPreference preference_of(const MxConfig *config) {
 
 static MxPreferenceAttr preference_attr(const MxConfig *c) {
     MxPreferenceAttr attr = {.algo = preference_of(c),
+                             .no_reference = !strcmp(c->dpo_reference, "none"),
                              .beta = c->dpo_beta,
                              .label_smoothing = c->dpo_label_smoothing,
                              .lambda = c->orpo_lambda,
@@ -58,11 +65,30 @@ static MxValue numbers_of(MxTrainState *s, MxTrace *t, const MxValue *params, co
                             mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
 }
 
+static bool has_reference(const MxConfig *config) {
+    MxPreferenceAttr attr = preference_attr(config);
+    return mx_preference_compares(&attr);
+}
+
+static bool adds_chosen(const MxConfig *config) {
+    return config->dpo_sft_weight > 0;
+}
+
+/* Adds the mean cross-entropy of chosen responses. */
+static MxValue add_chosen(MxTrainState *s, MxTrace *t, MxValue loss, MxValue logp,
+                          const MxValue rows_of[2], MxValue tokens) {
+    MxPreferenceAttr attr = {.algo = MX_PREFERENCE_SFT};
+    MxValue sum = mx_preference(t, logp, MX_NONE, rows_of[0], rows_of[1], attr);
+    MxValue mean = mx_ratio(t, sum, tokens, LOSS_EPS);
+    if (mean >= 0) mx_trace_assign(t, mean, loss_output(s, CHOSEN), false);
+    return mx_add(t, loss, mx_scale(t, mean, s->config->dpo_sft_weight));
+}
+
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                      const MxValue *total) {
     MxPreferenceAttr attr = preference_attr(s->config);
     MxValue reference = MX_NONE; /* first: nothing of it is kept */
-    if (mx_preferences[attr.algo].has_reference) reference = reference_logp(s, t, params, batch);
+    if (has_reference(s->config)) reference = reference_logp(s, t, params, batch);
     MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
     MxModelInputs in = program_inputs(s, t, batch);
     MxBalance balance = {.sum = MX_NONE};
@@ -75,7 +101,9 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     if (sum >= 0) mx_trace_assign(t, sum + 1, loss_output(s, PAIRS), false);
     if (sum >= 0 && s->config->score_head)
         mx_trace_assign(t, sum + 2, loss_output(s, EXTREMES), false);
-    MxValue loss = mx_ratio(t, sum, total[0], LOSS_EPS);
+    MxValue loss = mx_ratio(t, sum, total[RESPONSES], LOSS_EPS);
+    if (adds_chosen(s->config))
+        loss = add_chosen(s, t, loss, logp, (MxValue[]){weights, segments}, total[TOKENS]);
     return program_add_balance(s, t, batch, balance, BALANCE, loss);
 }
 
@@ -126,12 +154,14 @@ static bool has_logps(const MxConfig *config) {
 static const LossOutput outputs[] = {[PAIRS] = {"pairs", MX_PAIRS_COUNT},
                                      [BALANCE] = {"moe_lb_loss", 1},
                                      [EXTREMES] = {"extremes", MX_EXTREMES_COUNT},
+                                     [CHOSEN] = {"chosen_loss", 1},
                                      [OUTPUTS] = {0}};
 
 // clang-format off
 static const MxFigure figures[] = {
     {.metric = "learning/dpo_loss", .is_meant = has_logps, .value = mean, .sum = MX_PAIRS_LOSS, .label = "dpo_loss", .decimals = 3},
     {.metric = "learning/dpo_reward_accuracy", .is_meant = has_logps, .value = mean, .sum = MX_PAIRS_CORRECT},
+    {.metric = "learning/chosen_loss", .is_meant = adds_chosen, .value = loss_sum, .sum = AT_CHOSEN, .label = "chosen_loss", .decimals = 3},
     {.metric = "learning/reward_accuracy", .value = mean, .sum = MX_PAIRS_CORRECT, .label = "reward_accuracy", .decimals = 3},
     {.metric = "learning/rewards_chosen", .value = mean, .sum = MX_PAIRS_CHOSEN_REWARD},
     {.metric = "learning/rewards_rejected", .value = mean, .sum = MX_PAIRS_REJECTED_REWARD},
@@ -158,14 +188,10 @@ static const MxFigure eval_figures[] = {
 };
 // clang-format on
 
-static bool has_reference(const MxConfig *config) {
-    return mx_preferences[preference_of(config)].has_reference;
-}
-
 const Loss loss_pairs = {
     .is_meant = is_meant,
     .rows = rows,
-    .weights = {"weights"},
+    .weights = {"weights", "chosen_tokens"},
     .weigh = weigh,
     .trace = trace,
     .outputs = outputs,

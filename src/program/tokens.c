@@ -4,6 +4,7 @@
 #include "internal.h"
 
 #include <math.h>
+#include <string.h>
 
 MxModelInputs program_inputs(MxTrainState *s, MxTrace *t, const int *batch) {
     MxModelInputs in = {.tokens = mx_variable(t, batch[MX_INPUTS]),
@@ -47,17 +48,53 @@ static MxValue no_loss(MxTrainState *s, MxTrace *t) {
     return mx_init(t, zero);
 }
 
-MxValue program_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
-                           MxValue hidden, MxValue weight) {
-    if (trains_indexers_alone(s, batch)) return no_loss(s, t);
+/* Training alone: evaluation tells what other runs tell. */
+static bool weighs_tokens(const MxTrainState *s, const int *batch) {
+    bool trains = batch == s->var.batch[false];
+    return trains && s->config->use_sft && !strcmp(s->config->sft_loss, "dft");
+}
+
+/* Dynamic fine-tuning: the cross-entropy of a token times its probability, through which no
+ * gradient flows. That is a policy whose actions are the targets, each with the advantage 1.
+ * Source: Wu et al. 2025; TRL 1.16, sft_trainer. */
+static MxValue weighed_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                            MxValue hidden) {
+    MxInitAttr fill = {.type = mx_trace_type(t, mx_variable(t, batch[MX_TARGETS]))};
+    MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
+    MxLogps logp = {.policy = mx_model_logprob(t, s->model, params, hidden,
+                                               mx_variable(t, batch[MX_TARGETS]), weights),
+                    .reference = MX_NONE};
+    fill.type.dtype = MX_F32;
+    logp.old = mx_init(t, fill); /* of probability 1, so that ratios are probabilities */
+    fill.value = 1;
+    MxPolicyAttr attr = {.trust = MX_TRUST_WEIGHT, .sums = true};
+    MxValue sum = mx_policy(t, logp, weights, mx_init(t, fill), attr);
+    if (sum < 0) return sum;
+    MxValue xent = mx_scale(t, mx_sum_lead(t, mx_detach(t, logp.policy), 2), -1);
+    mx_trace_assign(t, xent, loss_output(s, TOKENS_XENT), false);
+    mx_trace_assign(t, mx_init(t, (MxInitAttr){.type = {MX_F32, MX_SCALAR}}),
+                    loss_output(s, TOKENS_Z), false);
+    return sum;
+}
+
+static MxValue plain_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                          MxValue hidden) {
     MxValue targets = mx_variable(t, batch[MX_TARGETS]);
     MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
     MxValue xent = mx_model_xent(t, s->model, params, hidden, targets, weights);
     if (xent < 0) return xent;
     mx_trace_assign(t, xent, loss_output(s, TOKENS_XENT), false);
     mx_trace_assign(t, xent + 1, loss_output(s, TOKENS_Z), false);
+    return xent;
+}
+
+MxValue program_token_loss(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
+                           MxValue hidden, MxValue weight) {
+    if (trains_indexers_alone(s, batch)) return no_loss(s, t);
+    MxValue sum = weighs_tokens(s, batch) ? weighed_loss(s, t, params, batch, hidden)
+                                          : plain_loss(s, t, params, batch, hidden);
     t->scope = "loss";
-    return mx_ratio(t, xent, weight, LOSS_EPS);
+    return mx_ratio(t, sum, weight, LOSS_EPS);
 }
 
 MxValue program_add_balance(MxTrainState *s, MxTrace *t, const int *batch, MxBalance balance,

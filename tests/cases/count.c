@@ -16,8 +16,10 @@ static void ref_count_segments(const Reference *r) {
 }
 
 static void ref_count_nonzero(const Reference *r) {
+    const MxCountAttr *a = r->attr;
     r->out[0][0] = 0;
-    for (int64_t i = 0; i < element_count(r->in_type[0]); i++) r->out[0][0] += r->in[0][i] != 0;
+    for (int64_t i = 0; i < element_count(r->in_type[0]) / a->parts; i++)
+        r->out[0][0] += r->in[0][i] != 0;
 }
 
 static void ref_count_equal(const Reference *r) {
@@ -29,12 +31,16 @@ static void ref_count_equal(const Reference *r) {
 // clang-format off
 const OpTest test_count_nonzero = {
     CASES(
-        {"flags", NULL, "i13,77:flags0.4", NULL, 0},
-        {NULL, NULL, "i2,3", "f", 0},
-        {NULL, NULL, "i", "f", 0},
-        {NULL, NULL, "i8,16:flags0.4", NULL, CASE_RANKS}),
+        {"flags", ATTR(MxCountAttr, .parts = 1), "i13,77:flags0.4", NULL, 0},
+        {"first of two parts", ATTR(MxCountAttr, .parts = 2), "i14,77:flags0.4", NULL, 0},
+        {NULL, ATTR(MxCountAttr, .parts = 1), "i2,3", "f", 0},
+        {NULL, ATTR(MxCountAttr, .parts = 1), "i", "f", 0},
+        {NULL, ATTR(MxCountAttr, .parts = 1), "i8,16:flags0.4", NULL, CASE_RANKS},
+        {NULL, ATTR(MxCountAttr, .parts = 4), "i8,16:flags0.4", NULL, CASE_RANKS}),
     WRONG(
-        {NULL, "f2,3", "input 0 must be int32"}),
+        {ATTR(MxCountAttr, .parts = 1), "f2,3", "input 0 must be int32"},
+        {ATTR(MxCountAttr, .parts = 2), "i3,3", "2 parts of the first dim are not of equal size"},
+        {ATTR(MxCountAttr, .parts = 2), "i", "2 parts of the first dim are not of equal size"}),
     .reference = ref_count_nonzero,
 };
 

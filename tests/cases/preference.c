@@ -56,6 +56,8 @@ static double pair_loss(const MxPreferenceAttr *a, double x, double y, const dou
     case MX_PREFERENCE_ORPO:
         z = n[0] > 0 && n[1] > 0 ? odds(x) - odds(y) : 0;
         return -x / (is_maxtext ? fmax(n[0], 1) : 1) + a->lambda * smoothed(z, e);
+    case MX_PREFERENCE_SFT:
+        return -x;
     case MX_PREFERENCE_REWARD:
         return -log(s(x - y)) + a->center * (x + y) * (x + y);
     default:
@@ -74,6 +76,7 @@ static void add_pair(const Reference *r, int64_t row, int id, double *total, dou
     const MxPreferenceAttr *a = r->attr;
     const MxPreferenceRow *how = &mx_preferences[a->algo];
     bool averages = how->averages && a->formula == MX_FORMULA_STANDARD;
+    bool compares = how->has_reference && !a->no_reference;
     int64_t P = r->in_type[0].shape.dim[0] / 2, T = r->in_type[0].shape.dim[1];
     double factor = how->has_scores ? 1 : a->algo == MX_PREFERENCE_ORPO ? a->lambda : a->beta;
     double logp[2] = {0}, sum[2] = {0}, n[2] = {0}, x[2], reward[2];
@@ -81,11 +84,11 @@ static void add_pair(const Reference *r, int64_t row, int id, double *total, dou
         for (int64_t i = (row + side * P) * T; i < (row + side * P + 1) * T; i++) {
             if ((int)r->in[1][i] != id) continue;
             logp[side] += r->in[0][i];
-            sum[side] += r->in[0][i] - (how->has_reference ? r->in[3][i] : 0);
+            sum[side] += r->in[0][i] - (compares ? r->in[3][i] : 0);
             n[side] += 1;
         }
         x[side] = diverged(a, sum[side]) / (averages ? fmax(n[side], 1) : 1);
-        reward[side] = how->has_reference ? sum[side] : x[side];
+        reward[side] = compares ? sum[side] : x[side];
     }
     const double add[] = {
         [MX_PAIRS_LOSS] = pair_loss(a, x[0], x[1], n),
@@ -144,6 +147,9 @@ const OpTest test_preference = {
         {"orpo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO, .lambda = 0.3, .label_smoothing = 0.1), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, CASE_NO_SLOPE},
         {"orpo, MaxText's", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO, .formula = MX_FORMULA_MAXTEXT, .lambda = 0.3), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, CASE_NO_SLOPE},
         {"simpo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_SIMPO, .beta = 2, .gamma = 0.5, .label_smoothing = 0.1), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, 0},
+        {"dpo without reference", ATTR(MxPreferenceAttr, .beta = 0.3, .no_reference = true), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, 0},
+        {"ipo without reference", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_IPO, .beta = 0.4, .no_reference = true), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, 0},
+        {"sft", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_SFT), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, 0},
         {"reward", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_REWARD), "f10,9 i10,9:flags0.9 i10,9:flags0.1", NULL, 0},
         {"reward, centred", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_REWARD, .center = 0.05), "f10,9 i10,9:flags0.9 i10,9:flags0.1", NULL, 0},
         {NULL, ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5:logp0.7 i4,5 i4,5 f4,5:logp0.7", "f f10 f2", 0},
@@ -151,6 +157,7 @@ const OpTest test_preference = {
         {NULL, ATTR(MxPreferenceAttr, .beta = 0.1), "f8,8:logp0.7 i8,8:flags0.3 i8,8:flags0.1 f8,8:logp0.7", NULL, CASE_RANKS}),
     WRONG(
         {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 i4,5 i4,5", "dpo takes 4 inputs, not 3"},
+        {ATTR(MxPreferenceAttr, .beta = 0.1, .no_reference = true), "f4,5 i4,5 i4,5 f4,5", "dpo takes 3 inputs, not 4"},
         {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO), "f4,5 i4,5 i4,5 f4,5", "orpo takes 3 inputs, not 4"},
         {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_BCO_PAIR, .divergence = MX_DIVERGENCE_JS), "f4,5 i4,5 i4,5 f4,5", "bco_pair has no js_divergence"},
         {ATTR(MxPreferenceAttr, .beta = 0.1), "f3,5 i3,5 i3,5 f3,5", "rows must come in pairs"},

@@ -196,6 +196,7 @@ static const struct {
     {&op_dequantize, &(const MxQuantAttr){MX_BF16, {MX_INT8, 1, 32}}, "int8 32 dim 1 bfloat16"},
     {&op_quant_dot, &(const MxQuantDotAttr){{MX_BF16, MX_DOT_NT, 1, 0, false}, {MX_NF4, 0, 64}},
      "nt 1 bfloat16 nf4 64 dim 0"},
+    {&op_count_nonzero, &(const MxCountAttr){2}, "first of 2 parts"},
     {&op_prune, &(const MxPruneAttr){2}, "2"},
     {&op_encode,
      &(const MxEncodeAttr){.coding = {MX_GRID_E5M2, {MX_RMS, 3}}, .n_contract = 2, .leads = true},

@@ -137,6 +137,7 @@ static const struct {
     {MX_KEY_training_objective, "block_diffusion"},
     {MX_KEY_block_diffusion_logit_alignment, "shifted"},
     {MX_KEY_block_diffusion_canvas_policy, "seed_and_mask"},
+    {MX_KEY_sft_loss, "dft"},
     {MX_KEY_dpo_algo, "ipo"},
     {MX_KEY_dpo_formula, "maxtext"},
     {MX_KEY_dpo_divergence, "js_divergence"},

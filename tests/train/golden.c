@@ -1,6 +1,7 @@
 /* golden.c — reading golden files and comparing with them; see tests/golden/README.md for what they
  * hold. */
 #include "golden.h"
+#include "close.h"
 #include "common/vars.h"
 
 #include "program/internal.h"
@@ -134,6 +135,28 @@ MxConfig *golden_yaml_config(MxArena *arena, MxH5 *file, const char *group, cons
               (yaml || mx_h5_attr(arena, file, "", "config", &yaml, &err));
     ck_assert_msg(ok && yaml, "%s has no config", group);
     return golden_text_config(arena, yaml, more);
+}
+
+MxTrainState *golden_hf_start(MxArena *arena, const char *folder, const char *more) {
+    MxHfModel model;
+    MxTrainState *state;
+    MxCkptRef from;
+    MxError err = {0};
+    const char *dir = goldens_need(arena, folder);
+    ck_assert_msg(mx_hf_read_config(arena, mx_hf_config_path(arena, dir), &model, &err), "%s",
+                  err.text.data);
+    const MxConfig *config = golden_text_config(arena, mx_hf_yaml(arena, &model), more);
+    ck_assert_msg(mx_train_state_open(arena, config, &state, &err), "%s", err.text.data);
+    mx_train_state_init(state);
+    MxHeadForm heads = mx_model_head_form(mx_train_state_model(state));
+    ck_assert_msg(mx_ckpt_find(arena, dir, NULL, &from, &err), "%s", err.text.data);
+    from.heads = &heads;
+    ck_assert_msg(mx_hf_load(arena, &from, mx_train_state_tree(state), &model, &err), "%s",
+                  err.text.data);
+    close_nudge(mx_train_state_tree(state));
+    mx_train_state_restored(state);
+    mx_train_state_begin(state);
+    return state;
 }
 
 MxBatch golden_batch(MxArena *arena, MxH5 *file, const char *group, int64_t step) {

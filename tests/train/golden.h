@@ -37,6 +37,10 @@ MxConfig *golden_text_config(MxArena *arena, const char *yaml, const char *more)
  * none: lines of overrides. Fails the test where that is no config. */
 MxConfig *golden_yaml_config(MxArena *arena, MxH5 *file, const char *group, const char *more);
 
+/* golden_hf_start — the state of a run that starts from a model of Hugging Face's, with extra
+ * words; one bit of it moved where close_nudge says so. */
+MxTrainState *golden_hf_start(MxArena *arena, const char *folder, const char *more);
+
 /* golden_batch — step `step` of [steps, B, S] datasets of a group, or of [B, S] ones (step 0). */
 MxBatch golden_batch(MxArena *arena, MxH5 *file, const char *group, int64_t step);
 

@@ -33,27 +33,6 @@ enum { BATCHES = 2, ROWS = 4, LENGTH = 12, ITERATIONS = 3 };
     "adam_b1=0.9 adam_b2=0.95 adam_eps=1e-8 adam_weight_decay=0 gradient_clipping_threshold=1.0 "  \
     "query_pre_attn_scalar=8 rope_type=default "
 
-static MxTrainState *open_start(void) {
-    MxHfModel model;
-    MxTrainState *state;
-    MxCkptRef from;
-    const char *dir = goldens_need(&arena, FOLDER "/start");
-    ck_assert_msg(mx_hf_read_config(&arena, mx_hf_config_path(&arena, dir), &model, &err), "%s",
-                  err.text.data);
-    const MxConfig *config = golden_text_config(&arena, mx_hf_yaml(&arena, &model), TRAINING);
-    ck_assert_msg(mx_train_state_open(&arena, config, &state, &err), "%s", err.text.data);
-    mx_train_state_init(state);
-    MxHeadForm heads = mx_model_head_form(mx_train_state_model(state));
-    ck_assert_msg(mx_ckpt_find(&arena, dir, NULL, &from, &err), "%s", err.text.data);
-    from.heads = &heads;
-    ck_assert_msg(mx_hf_load(&arena, &from, mx_train_state_tree(state), &model, &err), "%s",
-                  err.text.data);
-    close_nudge(mx_train_state_tree(state));
-    mx_train_state_restored(state);
-    mx_train_state_begin(state);
-    return state;
-}
-
 static const float *array(const char *name) {
     int64_t n;
     const float *x = golden_read(&arena, file, name, &n);
@@ -85,7 +64,7 @@ static void check_number(CloseKind kind, const char *name, int64_t step, double 
 
 START_TEST(trl_run) {
     if (!(file = golden_open(&arena, FOLDER "/expected.h5"))) return;
-    MxTrainState *state = open_start();
+    MxTrainState *state = golden_hf_start(&arena, FOLDER "/start", TRAINING);
     for (int64_t step = 0; step < BATCHES * ITERATIONS; step++) {
         const int64_t i = step / ITERATIONS;
         MxBatch batch = make_batch(i);

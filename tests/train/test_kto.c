@@ -138,27 +138,6 @@ enum { TRAINED_ROWS = 6, TRAINED_LENGTH = 48, STEPS = 5 };
     "adam_eps=1e-8 adam_weight_decay=0.1 adamw_mask=[.*norm/scale] "                               \
     "gradient_clipping_threshold=1.0 query_pre_attn_scalar=8 rope_type=default "
 
-static MxTrainState *open_trained(void) {
-    MxHfModel model;
-    MxTrainState *state;
-    MxCkptRef from;
-    const char *dir = goldens_need(&arena, "hf/trl/model");
-    ck_assert_msg(mx_hf_read_config(&arena, mx_hf_config_path(&arena, dir), &model, &err) &&
-                      mx_ckpt_find(&arena, dir, NULL, &from, &err),
-                  "%s", err.text.data);
-    const MxConfig *config = golden_text_config(&arena, mx_hf_yaml(&arena, &model), TRAINING);
-    ck_assert_msg(mx_train_state_open(&arena, config, &state, &err), "%s", err.text.data);
-    mx_train_state_init(state);
-    MxHeadForm heads = mx_model_head_form(mx_train_state_model(state));
-    from.heads = &heads;
-    ck_assert_msg(mx_hf_load(&arena, &from, mx_train_state_tree(state), &model, &err), "%s",
-                  err.text.data);
-    close_nudge(mx_train_state_tree(state));
-    mx_train_state_restored(state);
-    mx_train_state_begin(state);
-    return state;
-}
-
 /* Rows of the file, perhaps shorter, behind whose prompts stand their own completions, or (prefix
  * KL_) those of others. */
 static MxBatch read_batch(const char *prefix) {
@@ -205,7 +184,7 @@ static void check_metrics(const MxTrainState *state, const MxLoss *loss, int64_t
 START_TEST(trl_run) {
     file = golden_open(&arena, TRAINED);
     if (!file) return;
-    MxTrainState *state = open_trained();
+    MxTrainState *state = golden_hf_start(&arena, "hf/trl/model", TRAINING);
     const float *labels = array("batch_one_order", "label");
     MxBatch batch = read_batch(""), others = read_batch("KL_");
     for (int64_t step = 0; step < STEPS; step++) {

@@ -46,6 +46,7 @@ Suite *lora_runs_suite(void);
 Suite *qlora_suite(void);
 Suite *quantized_suite(void);
 Suite *optimizers_suite(void);
+Suite *sft_losses_suite(void);
 Suite *signals_suite(void);
 Suite *tiles_suite(void);
 Suite *release_suite(void);

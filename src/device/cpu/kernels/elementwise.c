@@ -103,6 +103,7 @@ static void count_nonzero_run(const MxDevice *device, const MxKernelCall *call) 
     (void)device;
     const int32_t *x = call->in[0];
     int64_t n = mx_shape_count(call->in_type[0].shape), count = 0;
+    n /= ((const MxCountAttr *)call->attr)->parts;
 #pragma omp simd reduction(+ : count)
     for (int64_t i = 0; i < n; i++) count += x[i] != 0;
     if (call->out[0]) *(float *)call->out[0] = (float)count;

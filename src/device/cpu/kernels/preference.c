@@ -152,6 +152,13 @@ static double orpo(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
     return a->lambda * loss - p->x[CHOSEN] / share;
 }
 
+static double sft(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    (void)a;
+    d[CHOSEN] = -1;
+    d[REJECTED] = 0;
+    return -p->x[CHOSEN];
+}
+
 static double scores(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
     double slope, sum = p->x[CHOSEN] + p->x[REJECTED];
     double loss = smoothed(0, p->x[CHOSEN] - p->x[REJECTED], &slope);
@@ -175,6 +182,7 @@ static Formula *const formulas[MX_PREFERENCE_COUNT] = {
     [MX_PREFERENCE_DISCOPOP] = discopop,
     [MX_PREFERENCE_ORPO] = orpo,
     [MX_PREFERENCE_SIMPO] = simpo,
+    [MX_PREFERENCE_SFT] = sft,
     [MX_PREFERENCE_REWARD] = scores,
 };
 
@@ -245,7 +253,7 @@ static int32_t pairs_of_row(const MxKernelCall *call, int64_t row) {
 /* Pair `id` of a pair of rows. */
 static Pair read_pair(const MxKernelCall *call, int64_t row, int32_t id) {
     const MxPreferenceAttr *attr = call->attr;
-    const float *reference = mx_preferences[attr->algo].has_reference ? call->in[REFERENCE] : NULL;
+    const float *reference = mx_preference_compares(attr) ? call->in[REFERENCE] : NULL;
     Pair p = {0};
     for (int side = 0; side < 2; side++) {
         int64_t at = row_at(call, row, side);
@@ -277,8 +285,7 @@ static double scale_of(const MxPreferenceAttr *a) {
 }
 
 static void add_pair(const MxPreferenceAttr *a, const Pair *p, Sums *all) {
-    const MxPreferenceRow *row = &mx_preferences[a->algo];
-    const double *reward = row->has_reference ? p->ratio : p->x;
+    const double *reward = mx_preference_compares(a) ? p->ratio : p->x;
     double d[2], scale = scale_of(a), *sums = all->pairs;
     for (int side = 0; side < 2; side++) {
         double *extremes = all->extremes, of_side = scale * reward[side];

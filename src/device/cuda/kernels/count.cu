@@ -17,9 +17,10 @@ __global__ void __launch_bounds__(ALONE)
 }
 
 static void count_nonzero_run(const MxDevice *device, const MxKernelCall *call) {
+    int64_t parts = ((const MxCountAttr *)call->attr)->parts;
     if (call->out[0])
         gpu_launch(device, count_nonzero_kernel, 1, ALONE, 0, (const int32_t *)call->in[0],
-                   mx_shape_count(call->in_type[0].shape), (float *)call->out[0]);
+                   mx_shape_count(call->in_type[0].shape) / parts, (float *)call->out[0]);
 }
 GPU_KERNEL(count_nonzero, .run = count_nonzero_run);
 

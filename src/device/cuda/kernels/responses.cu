@@ -182,6 +182,10 @@ __device__ static double formula(const MxPreferenceAttr &a, const Pair &p, doubl
         apart(-beta * bell(z), d);
         d[CHOSEN] += beta * bell(bx);
         return sigmoid(bx) + sigmoid(-z);
+    case MX_PREFERENCE_SFT:
+        d[CHOSEN] = -1;
+        d[REJECTED] = 0;
+        return -x;
     case MX_PREFERENCE_ORPO:
         return orpo(a, p, d);
     case MX_PREFERENCE_REWARD:
@@ -319,14 +323,14 @@ static Pairs pairs_of(const MxKernelCall *call) {
     const MxPreferenceRow *row = &mx_preferences[attr->algo];
     Pairs g = {};
     g.attr = *attr;
-    g.has_reference = row->has_reference;
+    g.has_reference = mx_preference_compares(attr);
     g.averages = row->averages && attr->formula != MX_FORMULA_MAXTEXT;
     g.scale = attr->algo == MX_PREFERENCE_ORPO ? attr->lambda : attr->beta;
     if (row->has_scores) g.scale = 1;
     g.rows = call->in_type[LOGP].shape.dim[0] / 2;
     g.time = call->in_type[LOGP].shape.dim[1];
     g.logp = (const float *)call->in[LOGP];
-    if (row->has_reference) g.reference = (const float *)call->in[REFERENCE];
+    if (g.has_reference) g.reference = (const float *)call->in[REFERENCE];
     g.weights = (const int32_t *)call->in[WEIGHTS];
     g.segments = (const int32_t *)call->in[SEGMENTS];
     return g;
