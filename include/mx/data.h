@@ -104,13 +104,17 @@ typedef struct MxDataForm {
 } MxDataForm;
 
 typedef struct MxDataConfig {
-    const char *kind;   /* "synthetic", "text", "hf", "grain", "tfds" or "hdf5" */
+    const char *kind;   /* "synthetic", "text", "hf", "grain", "tfds", "hdf5" or "olmo_grain" */
     const char *format; /* hf: "json" or "text"; grain: "arrayrecord", "tfrecord" or "parquet"; NULL
                            = detected from files */
     const char *path; /* text, hf: file, folder (its *.txt or *.jsonl, sorted) or glob, as given, in
                          share/, or in the installed share folder; grain: the same, or a mixture
-                         "PATH,WEIGHT;PATH,WEIGHT"; hdf5: FILE.h5[:group] */
-    const char *set, *split;      /* tfds: "NAME[/CONFIG][:VERSION]" below the folder `path` */
+                         "PATH,WEIGHT;PATH,WEIGHT"; hdf5: FILE.h5[:group]; olmo_grain: an
+                         index, in JSON */
+    const char *moved_from, *moved_to; /* olmo_grain: how paths of the index begin, and what stands
+                                          here instead; NULL = as they are */
+    bool masks_repeats;                /* olmo_grain: rows with many repeats do not count */
+    const char *set, *split;           /* tfds: "NAME[/CONFIG][:VERSION]" below the folder `path` */
     const char *mixture;          /* grain: a JSON file of parts and weights, instead of path */
     MxWhere where;                /* line of the setting with the path, for messages */
     const MxTokenizer *tokenizer; /* for kinds that read text */
@@ -254,6 +258,8 @@ bool mx_data_texts(const MxDataConfig *config, MxDataText *take, void *data, MxE
  *           first of the batch's rows that has room, each with its own segment and positions. The
  *           first token of a document is no target, nor, with completion_only, is its prompt.
  *   hdf5    rows as stored: [N, S], or [steps, B, S] read as steps*B rows
+ *   olmo_grain  row k of a file is its tokens k*length .. (k+1)*length - 1, one segment; the last
+ *           one has no target, and the rest of a file that is no row is left out
  *   synthetic  the same random batch at every step, as MaxText
  * Padding is token 0, position 0, segment 0; a batch of padding is zeros. With groups row g*rows +
  * r is response g to prompt r. With pairs the first half of the rows are chosen responses, the

@@ -42,6 +42,14 @@ static void check_evaluation(ConfigLoad *load, const MxConfig *c, const ConfigFi
                     mx_key_name(files->train));
 }
 
+static void check_moved(ConfigLoad *load, const MxConfig *c) {
+    if (!GOOD(load, MX_KEY_olmo_path_remap_from, MX_KEY_olmo_path_remap_to)) return;
+    if (!c->olmo_path_remap_from != !c->olmo_path_remap_to)
+        config_fail(load,
+                    config_culprit(load, MX_KEY_olmo_path_remap_from, MX_KEY_olmo_path_remap_to),
+                    "olmo_path_remap_from is replaced by olmo_path_remap_to; wants both or none");
+}
+
 static void check_tokenizer(ConfigLoad *load, const MxConfig *c) {
     enum { BYTE_VOCAB = 258 }; /* 256 bytes, bos, eos */
     if (GOOD(load, MX_KEY_tokenizer_type, MX_KEY_vocab_size) && config_is_byte(c) &&
@@ -153,6 +161,7 @@ static void check_data(ConfigLoad *load, const MxConfig *c) {
     if (files->has_records) check_records(load, c);
     check_files(load, c, files);
     check_evaluation(load, c, files);
+    check_moved(load, c);
     if (files->has_tokenizer) check_tokenizer(load, c);
 }
 

@@ -218,6 +218,7 @@ const ConfigFiles config_files[CONFIG_FILE_KINDS] = {
     {"hdf5", "FILE.h5[:group]", MX_KEY_hdf5_train_files, MX_KEY_hdf5_eval_files, "FILE.h5[:group]", false, false},
     {"hf", "FILE.jsonl", MX_KEY_hf_train_files, MX_KEY_hf_eval_files, "FILE.jsonl", true, true},
     {"grain", "FILES", MX_KEY_grain_train_files, MX_KEY_grain_eval_files, "FILES", true, true},
+    {"olmo_grain", "INDEX.json", MX_KEY_olmo_index_path, MX_KEY_eval_olmo_index_path, "INDEX.json", false, false},
     {"tfds", NULL, MX_KEY_dataset_path, MX_KEY_eval_split, "SPLIT", true, true},
 };
 // clang-format on

@@ -9,6 +9,7 @@ static const MxKey paths[] = {
     MX_KEY_text_train_files,      MX_KEY_text_eval_files,
     MX_KEY_hdf5_train_files,      MX_KEY_hdf5_eval_files,
     MX_KEY_hf_train_files,        MX_KEY_hf_eval_files,
+    MX_KEY_olmo_index_path,       MX_KEY_eval_olmo_index_path,
     MX_KEY_dpo_reference_logps,   MX_KEY_lora_restore_path,
     MX_KEY_tokenizer_path,        MX_KEY_grain_train_files,
     MX_KEY_grain_eval_files,      MX_KEY_grain_train_mixture_config_path,

@@ -1,12 +1,12 @@
 /* dataset.c — datasets by kind, and a batch as rows of the sequence of epochs. Each kind makes its
- * own rows (synthetic.c, corpus.c, records.c, hdf5.c); pair.c decides which tokens of a pair count;
- * the thread that prefetches batches is in loader.c. */
+ * own rows (synthetic.c, corpus.c, records.c, hdf5.c, olmo.c); pair.c decides which tokens of a
+ * pair count; the thread that prefetches batches is in loader.c. */
 #include "source.h"
 
 #include <math.h>
 
-static const DataKind *const kinds[] = {&data_synthetic, &data_text, &data_hf,
-                                        &data_grain,     &data_tfds, &data_hdf5};
+static const DataKind *const kinds[] = {&data_synthetic, &data_text, &data_hf,  &data_grain,
+                                        &data_tfds,      &data_hdf5, &data_olmo};
 
 const DataKind *data_find_kind(const char *name, MxWhere where, MxError *err) {
     const char *names[MX_COUNT(kinds)];

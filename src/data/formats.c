@@ -10,7 +10,9 @@
 /* What to do with a file that is packed, a table or a container of arrays. */
 static const char unpack[] = "unpack it first";
 static const char export[] = "write its records as JSON Lines first, one object a line";
-static const char convert[] = "write its arrays as HDF5 first (docs/DATA.md tells the names)";
+static const char convert[] =
+    "write its arrays as HDF5 first (docs/DATA.md tells the names); flat ones of token ids are "
+    "read by dataset_type=olmo_grain";
 
 /* Sources: the formats' own specifications. */
 // clang-format off

@@ -120,7 +120,8 @@ struct MxDataset {
 
 /* data_find_kind — a kind by name; NULL after an error. */
 const DataKind *data_find_kind(const char *name, MxWhere where, MxError *err);
-extern const DataKind data_synthetic, data_text, data_hf, data_grain, data_tfds, data_hdf5;
+extern const DataKind data_synthetic, data_text, data_hf, data_grain, data_tfds, data_hdf5,
+    data_olmo;
 
 /* Philox streams of this room; the low 48 bits count epochs or rows. */
 #define DATA_STREAM_SHUFFLE  (UINT64_C(0xda01) << 48)
@@ -131,6 +132,9 @@ extern const DataKind data_synthetic, data_text, data_hf, data_grain, data_tfds,
  * predicted. number  of the row among all that are made: what is drawn depends on it and the seed.
  */
 void data_corrupt(const MxDataset *dataset, int64_t number, const DataRow *row);
+
+/* data_repeats — whether n tokens have a span of a short sequence many times over. */
+bool data_repeats(const int32_t *tokens, int64_t n);
 
 /* data_shuffle — where row i of an epoch comes from: for fixed seed, epoch and n a permutation of
  * 0 … n-1. */

@@ -26,6 +26,9 @@ static const FileKeys file_keys[] = {
     FILE_KEYS(hdf5),
     FILE_KEYS(hf),
     FILE_KEYS(grain),
+    {"olmo_grain",
+     {MX_KEY_olmo_index_path, MX_KEY_eval_olmo_index_path},
+     {offsetof(MxConfig, olmo_index_path), offsetof(MxConfig, eval_olmo_index_path)}},
     {"tfds",
      {MX_KEY_dataset_path, MX_KEY_eval_split},
      {offsetof(MxConfig, dataset_path), offsetof(MxConfig, dataset_path)}},
@@ -139,6 +142,9 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
     config.memory = c->data_memory;
     config.n_threads = c->num_threads;
     if (keys && (!is_eval || mx_config_names_eval(c))) config.path = *files_of(c, keys, is_eval);
+    config.moved_from = c->olmo_path_remap_from;
+    config.moved_to = c->olmo_path_remap_to;
+    config.masks_repeats = c->olmo_apply_ngram_filter;
     config.format = format_of(c);
     config.set = is_eval ? c->eval_dataset_name : c->dataset_name;
     config.split = is_eval ? c->eval_split : c->train_split;

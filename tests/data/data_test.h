@@ -19,6 +19,7 @@ Suite *golden_rows_suite(void);
 Suite *ids_suite(void);
 Suite *images_suite(void);
 Suite *loader_suite(void);
+Suite *olmo_suite(void);
 Suite *pairs_suite(void);
 Suite *parts_suite(void);
 Suite *pieces_suite(void);

@@ -88,6 +88,10 @@ static const struct {
     {MX_KEY_text_eval_files, "{}/more/b.txt"},
     {MX_KEY_hdf5_train_files, "{}/b.h5"},
     {MX_KEY_hdf5_eval_files, "{}/b.h5"},
+    {MX_KEY_olmo_index_path, "{}/olmo.json"},
+    {MX_KEY_eval_olmo_index_path, "{}/olmo.json"},
+    {MX_KEY_olmo_path_remap_from, "a"},
+    {MX_KEY_olmo_path_remap_to, "x"},
     {MX_KEY_hf_path, "of/the/hub"},
     {MX_KEY_hf_train_files, "{}/other.jsonl"},
     {MX_KEY_hf_eval_files, "{}/other.jsonl"},
@@ -275,6 +279,12 @@ static const struct {
      SMALL "per_device_batch_size=3 eval_per_device_batch_size=1 eval_split=0.3 dataset_type=grain "
            "grain_train_files=" FIXTURES "short.array_record checkpoint_period=2",
      1, false},
+    {"olmo",
+     SMALL "per_device_batch_size=1 max_target_length=128 dataset_type=olmo_grain "
+           "olmo_index_path=tests/golden/rows/olmo/index.json olmo_path_remap_from=c "
+           "eval_olmo_index_path=tests/golden/rows/olmo/index.json "
+           "olmo_path_remap_to=c",
+     1, false},
     {"lora",
      ON_TEXT "per_device_batch_size=2 lora.enable_lora=true lora.lora_rank=2 lora.lora_alpha=4 "
              "vocab_size=1024",
@@ -353,6 +363,7 @@ static void put_data(void) {
     put_lines("{}/tasks.jsonl", "{\"question\": \"%d\", \"answer\": \"%d%d\"}\n", 2);
     put_lines("{}/mixture.json",
               "{\"a\": {\"path\": \"" FIXTURES "texts.array_record\", \"weight\": 1}}", 1);
+    put_lines("{}/olmo.json", "{\"dtype\": \"uint8\", \"files\": [{\"path\": \"text/a.txt\"}]}", 1);
     put_lines("{}/other.jsonl",
               "{\"prompt\": \"tell %d\", \"completion\": \"%d\", \"chosen\": \"%d\"}\n", 7);
 }
