@@ -237,7 +237,7 @@ def deepseek_v4(r):
     d.update(layer_types=[r.choice(kinds) for _ in range(n)], mlp_layer_types=["hash_moe"] * (h := r.choice([0, 1, 2])) + ["moe"] * (n - h))
     d.update(compress_rates=dict(compressed_sparse_attention=4, heavily_compressed_attention=r.choice([5, 8])), compress_rope_theta=1000.0)
     d.update(index_n_heads=32, index_head_dim=r.choice([8, 12]), index_topk=r.choice([2, 64]), hc_mult=r.choice([2, 3, 4]))
-    d.update(hc_sinkhorn_iters=r.choice([3, 5]), routed_scaling_factor=r.choice([1.0, 1.5]), rope_parameters=rope(r, "yarn yarn default"))
+    d.update(hc_sinkhorn_iters=r.choice([3, 5]), routed_scaling_factor=r.choice([1.0, 1.5]), rope_parameters=rope_of_full(r, "yarn yarn default"))
     d["rope_parameters"].pop("attention_factor", None)
     return hf.DeepseekV4Config(**d)
 
