@@ -27,8 +27,10 @@ void mx_graph_print(const MxGraph *graph, MxText *text) {
         if (node->op->flags & MX_OP_SOURCE)
             mx_text_add(text, " %s", graph->vars->item[*(const int *)node->attr].name);
         else if (node->op->print) {
+            size_t bare = text->len;
             mx_text_add(text, " ");
             node->op->print(text, node->attr);
+            if (text->len == bare + 1) text->data[--text->len] = 0; /* nothing to tell */
         }
         mx_text_add(text, "(");
         for (int i = 0; i < node->n_in; i++)
