@@ -214,6 +214,13 @@ static void read_indexer(HfReader *r, const HfMember *m) {
     r->model->has_indexer = r->names->has_indexer;
 }
 
+/* A head of keys has several of values. */
+static void read_delta_values(HfReader *r, const HfMember *m) {
+    hf_read_size(r, m->theirs, m->most, m->missing, &r->model->delta_values);
+    if (r->model->delta_keys > 0 && r->model->delta_values % r->model->delta_keys)
+        hf_refuse(r, m->theirs, "wanted a multiple of linear_num_key_heads");
+}
+
 // clang-format off
 const HfMember hf_block_members[] = {
     {.theirs = "q_lora_rank", .ours = "q_lora_rank", .block = MX_BLOCK_MLA, HF_SIZE_OF(q_rank, q_lora_rank),
@@ -238,7 +245,7 @@ const HfMember hf_block_members[] = {
     {.theirs = "linear_num_key_heads", .ours = "gdn_num_key_heads", .block = MX_BLOCK_DELTA,
      HF_SIZE_OF(delta_keys, gdn_num_key_heads), .most = HF_LARGEST_SIZE, .missing = 16, .shapes = true},
     {.theirs = "linear_num_value_heads", .ours = "gdn_num_value_heads", .block = MX_BLOCK_DELTA,
-     HF_SIZE_OF(delta_values, gdn_num_value_heads), .most = HF_LARGEST_SIZE, .missing = 32, .shapes = true},
+     HF_SIZE_OF(delta_values, gdn_num_value_heads), .most = HF_LARGEST_SIZE, .missing = 32, .shapes = true, .read = read_delta_values},
     {.theirs = "linear_key_head_dim", .ours = "gdn_key_head_dim", .block = MX_BLOCK_DELTA,
      HF_SIZE_OF(delta_key_dim, gdn_key_head_dim), .most = HF_LARGEST_SIZE, .missing = 128, .shapes = true},
     {.theirs = "linear_value_head_dim", .ours = "gdn_value_head_dim", .block = MX_BLOCK_DELTA,

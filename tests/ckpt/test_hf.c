@@ -352,6 +352,8 @@ static const struct {
      "\"num_experts\": 4, \"moe_intermediate_size\": 8, \"mlp_only_layers\": [1], "
      "\"model_type\": \"qwen3_moe\"",
      "mlp_only_layers: layers without experts are not available here"},
+    {"\"model_type\": \"llama\"", "\"linear_num_value_heads\": 8, \"model_type\": \"qwen3_next\"",
+     "linear_num_value_heads: wanted a multiple of linear_num_key_heads"},
     {"\"mlp_bias\": false", "\"mlp_bias\": true", "mlp_bias: not available here"},
     {"\"mlp_bias\": false", "\"quantization_config\": {\"quant_method\": \"hqq\"}",
      "quantization_config: not available yet: found quant_method hqq, wanted fp8, "},
