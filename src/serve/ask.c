@@ -2,8 +2,6 @@
  * handled. */
 #include "internal.h"
 
-#include <stdlib.h>
-
 typedef struct Reader {
     MxArena *arena;
     const MxSpeak *defaults;
@@ -279,25 +277,4 @@ bool mx_ask_read(MxArena *arena, MxAskKind kind, const char *body, size_t n,
     for (void *at = NULL; mx_json_next(json, &at, &name, &value);)
         if (!read_member(&r, kind, name, value)) return false;
     return check_whole(&r, kind) && mx_sampling_check(&out->sampling, err);
-}
-
-/* ---- addresses */
-
-bool mx_serve_address(MxArena *arena, const char *text, char **host, char **port, MxError *err) {
-    const char *colon = strrchr(text, ':'), *number = colon ? colon + 1 : text;
-    size_t n = colon ? (size_t)(colon - text) : 0;
-    bool in_brackets = n > 2 && text[0] == '[' && text[n - 1] == ']';
-    char *end;
-    long value = strtol(number, &end, 10);
-    bool is_number = *number >= '0' && *number <= '9' && !*end && value <= UINT16_MAX;
-    bool is_plain = !colon || in_brackets || (n && !memchr(text, ':', n));
-    if (!is_number || !is_plain)
-        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
-                       "--serve: found \"%s\", wanted HOST:PORT or PORT, such as 127.0.0.1:8080",
-                       text);
-    *host = !colon        ? mx_arena_strndup(arena, "127.0.0.1", 9)
-            : in_brackets ? mx_arena_strndup(arena, text + 1, n - 2)
-                          : mx_arena_strndup(arena, text, n);
-    *port = mx_arena_strndup(arena, number, strlen(number));
-    return true;
 }

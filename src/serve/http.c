@@ -4,11 +4,8 @@
 #include "internal.h"
 #include "watch.h"
 
-#include <errno.h>
 #include <microhttpd.h>
-#include <netdb.h>
 #include <pthread.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
@@ -295,43 +292,11 @@ bool http_is_gone(const Job *job) {
     return is_gone;
 }
 
-/* ---- listening */
+/* ---- */
 
-static bool listen_at(MxArena *arena, const char *address, int *out, char **url, MxError *err) {
-    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
-                                   .ai_socktype = SOCK_STREAM,
-                                   .ai_flags = AI_PASSIVE | AI_NUMERICSERV | AI_NUMERICHOST};
-    struct addrinfo *found;
-    struct sockaddr_storage bound;
-    socklen_t size = sizeof bound;
-    char *host, *port, name[NI_MAXHOST], number[NI_MAXSERV];
-    if (!mx_serve_address(arena, address, &host, &port, err)) return false;
-    int code = getaddrinfo(strcmp(host, "localhost") ? host : "127.0.0.1", port, &hints, &found);
-    if (code)
-        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
-                       "--serve: \"%s\" is no address of numbers, nor localhost (%s)", host,
-                       gai_strerror(code));
-    *out = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool ok = *out >= 0 && !setsockopt(*out, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) &&
-              !bind(*out, found->ai_addr, found->ai_addrlen) && !listen(*out, SOMAXCONN) &&
-              !getsockname(*out, (struct sockaddr *)&bound, &size);
-    freeaddrinfo(found);
-    if (!ok) {
-        mx_fail_errno(err, "--serve: could not listen at %s", address);
-        if (*out >= 0) close(*out);
-        return false;
-    }
-    getnameinfo((struct sockaddr *)&bound, size, name, sizeof name, number, sizeof number,
-                NI_NUMERICHOST | NI_NUMERICSERV);
-    *url =
-        mx_arena_printf(arena, strchr(name, ':') ? "http://[%s]:%s" : "http://%s:%s", name, number);
-    return true;
-}
-
-bool http_open(MxArena *arena, const char *address, size_t largest, void *server, Http **out,
-               char **url, MxError *err) {
-    int descriptor;
-    if (!listen_at(arena, address, &descriptor, url, err)) return false;
+bool http_open(MxArena *arena, int descriptor, size_t largest, void *server, Http **out,
+               MxError *err) {
+    if (listen(descriptor, SOMAXCONN)) return mx_fail_errno(err, "--serve: could not listen");
     Http *http = *out = mx_new(arena, Http);
     http->server = server;
     http->largest = largest;
@@ -345,9 +310,7 @@ bool http_open(MxArena *arena, const char *address, size_t largest, void *server
             (unsigned)WATCH_MOST, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_END);
     if (http->daemon) return true;
     if (is_watched) watch_stop(&http->watch);
-    close(descriptor);
-    return mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "--serve: could not start listening at %s",
-                   address);
+    return mx_fail(err, MX_EXIT_IO, MX_NOWHERE, "--serve: could not start to listen");
 }
 
 void http_quiesce(Http *http) {

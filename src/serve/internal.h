@@ -39,9 +39,10 @@ const char *serve_model(const void *server, const char *rest);
 enum { HTTP_LARGEST_BODY = 1 << 20, HTTP_LARGEST_BODY_SEEN = 32 << 20 };
 
 /* http_open — listens, and calls serve_submit from then on, with bodies of `largest` bytes at most.
- * url: where. Errors: the address. */
-bool http_open(MxArena *arena, const char *address, size_t largest, void *server, Http **out,
-               char **url, MxError *err);
+ *   descriptor  of serve_bind; closed by http_quiesce or http_close, unless there is an error
+ * Errors: another program listens at the address by now. */
+bool http_open(MxArena *arena, int descriptor, size_t largest, void *server, Http **out,
+               MxError *err);
 /* http_begin — the answer begins: its status, and whether it comes in pieces. http_write — more of
  * it. http_end — that was all; the job is gone. http_is_gone — nobody listens any more. */
 void http_begin(Job *job, int status, bool streams);
@@ -52,6 +53,12 @@ bool http_is_gone(const Job *job);
  * little for answers that are being sent. */
 void http_quiesce(Http *http);
 void http_close(Http *http);
+
+/* ---- addresses (listen.c) */
+
+/* serve_bind — a socket at an address, which does not listen yet; url: where. Errors: the address;
+ * another program listens there. */
+bool serve_bind(MxArena *arena, const char *address, int *descriptor, char **url, MxError *err);
 
 /* ---- answers as JSON (answer.c) */
 

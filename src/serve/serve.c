@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { CHUNK = 128, CAPACITY = 4096 /* of a prompt */ };
 
@@ -351,20 +352,41 @@ static bool open_server(MxArena *arena, const MxServe *what, Server *s, MxError 
     return true;
 }
 
+/* What answers, and what a client must know of it. */
+static void print_start(const Server *s, const char *url) {
+    const MxSpeak *speak = s->what->speak;
+    const char *chat = speak->chat ? " and /v1/chat/completions" : "";
+    printf("serving %s at %s/v1, %lld at a time\n", s->name, url, (long long)speak->rows);
+    printf("answers /v1/completions%s with up to %lld tokens (--max-tokens)\n", chat,
+           (long long)speak->max_tokens);
+    if (!s->what->tokenizer)
+        printf("no tokenizer: prompts are lists of ids, and /v1/chat/completions is refused\n");
+    else if (!speak->chat)
+        printf("no chat template: /v1/chat/completions is refused; --chat-template FILE or a name "
+               "such as chatml sets one\n");
+    fflush(stdout);
+}
+
+/* The address is taken before the model is read, which takes long. */
 bool mx_serve(MxArena *arena, const MxServe *what, MxError *err) {
     Server s;
     char *url;
-    if (!mx_serve_address(arena, what->address, &url, &url, err) ||
-        !open_server(arena, what, &s, err))
+    int descriptor;
+    if (!serve_bind(arena, what->address, &descriptor, &url, err)) return false;
+    bool ok = open_server(arena, what, &s, err);
+    if (ok) {
+        size_t largest =
+            s.source.config->use_multimodal ? HTTP_LARGEST_BODY_SEEN : HTTP_LARGEST_BODY;
+        hear_signals();
+        block_signals(SIG_BLOCK);
+        ok = http_open(arena, descriptor, largest, &s, &s.http, err);
+        block_signals(SIG_UNBLOCK);
+    }
+    if (!ok) {
+        close(descriptor);
         return false;
-    size_t largest = s.source.config->use_multimodal ? HTTP_LARGEST_BODY_SEEN : HTTP_LARGEST_BODY;
-    hear_signals();
-    block_signals(SIG_BLOCK);
-    bool ok = http_open(arena, what->address, largest, &s, &s.http, &url, err);
-    block_signals(SIG_UNBLOCK);
-    if (!ok) return false;
-    printf("serving %s at %s/v1, %lld at a time\n", s.name, url, (long long)what->speak->rows);
-    fflush(stdout);
+    }
+    print_start(&s, url);
     work(&s);
     pthread_mutex_lock(&s.lock);
     s.is_closed = true;

@@ -152,12 +152,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static MxArena arena = {.name = "server"};
     static Http *http;
     MxError err = {0};
+    int descriptor;
     char *url;
     if (size > LARGEST) return 0;
     if (!http) {
         pthread_t worker;
         need(!mx_thread_start(&worker, work, NULL));
-        need(http_open(&arena, "127.0.0.1:0", HTTP_LARGEST_BODY, NULL, &http, &url, &err));
+        need(serve_bind(&arena, "127.0.0.1:0", &descriptor, &url, &err) &&
+             http_open(&arena, descriptor, HTTP_LARGEST_BODY, NULL, &http, &err));
         const char *colon = strrchr(url, ':');
         port = (int)strtol(colon + 1, NULL, 10);
     }

@@ -33,14 +33,29 @@ says 2 'mxdecode: error: --json does not go with --serve' "$work/r" --serve 0 --
 says 2 'mxdecode: error: --queue goes with --serve' "$work/r" --queue 3
 says 2 'mxdecode: error: --serve does not go with --tokenize' "$work/r" --serve 0 --tokenize
 
-# What was given back may not wait in a sanitizer's queue where memory is looked at.
-ASAN_OPTIONS=${ASAN_OPTIONS:-}:quarantine_size_mb=1 "$tool" "$work/r" --serve 0 --max-tokens 100 --chat-template chatml >"$work/out" 2>&1 &
-server=$!
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    grep -q '^serving' "$work/out" && break
-    sleep 0.5
-done
-port=$(sed -n 's,^serving r at http://127\.0\.0\.1:\([0-9]*\)/v1\, 8 at a time$,\1,p' "$work/out")
+# start OUTPUT WORD... — a server of the model: $server and $port.
+start() {
+    output=$1
+    shift
+    # What was given back may not wait in a sanitizer's queue where memory is looked at.
+    ASAN_OPTIONS=${ASAN_OPTIONS:-}:quarantine_size_mb=1 "$tool" "$work/r" --serve 0 "$@" >"$output" 2>&1 &
+    server=$!
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        grep -q '^answers' "$output" && break
+        sleep 0.5
+    done
+    port=$(sed -n 's,^serving r at http://127\.0\.0\.1:\([0-9]*\)/v1\, [0-9]* at a time$,\1,p' "$output")
+}
+
+start "$work/plain" --batch 2
+is 'without a chat template' "$(sed 1d "$work/plain")" "answers /v1/completions with up to 128 tokens (--max-tokens)
+no chat template: /v1/chat/completions is refused; --chat-template FILE or a name such as chatml sets one"
+says 74 "mxdecode: error: --serve: could not listen at 127.0.0.1:$port: Address already in use" "$work/r" --serve "127.0.0.1:$port"
+kill $server
+wait $server
+
+start "$work/out" --max-tokens 100 --chat-template chatml
+is 'with a chat template' "$(sed 1d "$work/out")" 'answers /v1/completions and /v1/chat/completions with up to 100 tokens (--max-tokens)'
 if [ -z "$port" ]; then
     failed=$((failed + 1))
     echo 'FAIL the server does not say where it listens'
