@@ -64,8 +64,10 @@ typedef struct MxPrompt {
 /* The reply to a prompt. */
 typedef struct MxReply {
     MxTokens tokens;
-    float *logprobs;     /* [tokens.n] see MxChoice */
-    const MxChoice *top; /* [tokens.n, n_top] see mx_likeliest */
+    int64_t n_echoed;    /* so many of the first ones are the prompt's */
+    float *logprobs;     /* [tokens.n] see MxChoice; NAN of a prompt's first token, which nothing
+                            foretells */
+    const MxChoice *top; /* [tokens.n, n_top] see mx_likeliest; not set where logprobs are NAN */
     int64_t n_top;
     const char *text;
     size_t text_bytes;
@@ -74,7 +76,10 @@ typedef struct MxReply {
 
 typedef struct MxGenerate {
     MxSampling sampling;
-    int64_t max_tokens;           /* maximum number of tokens of a reply */
+    int64_t max_tokens;           /* maximum number of tokens of a reply; 0 = only the prompt is
+                                     processed */
+    bool echoes;                  /* a reply's tokens begin with those of the prompt; the state has
+                                     all_logits */
     int64_t n_top;                /* likeliest tokens reported for each one of a reply; 0 = none */
     const MxTokenizer *tokenizer; /* NULL = only ids, no text */
     const int32_t *ends;          /* [n_ends] a reply ends with one of these tokens */
@@ -90,7 +95,9 @@ typedef struct MxGenerate {
 } MxGenerate;
 
 /* Sequences that are generated together, as many as a state has rows. They join and leave between
- * two steps. The result of a sequence does not depend on the others; see mx_generation_run. */
+ * two steps. The result of a sequence does not depend on the others; see mx_generation_run. Those
+ * that wait with the same MxPrompt when it has been processed for one of them continue from a
+ * copy. */
 typedef struct MxSequences MxSequences;
 MxSequences *mx_sequences_new(MxArena *arena, MxTrainState *state);
 /* mx_sequences_join — adds a sequence with a prompt that mx_prompt_check has accepted; returns its

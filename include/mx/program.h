@@ -177,6 +177,10 @@ void mx_generation_see(MxTrainState *state, const float *pixels, const MxVisionG
  * (MxGeneration) call it with the same piece and get the same logits. */
 void mx_generation_run(MxTrainState *state, const MxPiece *piece, float *logits);
 
+/* mx_generation_copy — makes a sequence another one's copy, whose n tokens have been processed.
+ * For one rank. */
+void mx_generation_copy(MxTrainState *state, int64_t from, int64_t to, int64_t n);
+
 /* mx_train_state_init — step 0: parameters drawn from init_weights_seed, moments zero. */
 void mx_train_state_init(MxTrainState *state);
 

@@ -13,9 +13,12 @@ typedef enum MxAskKind { MX_ASK_COMPLETION, MX_ASK_CHAT, MX_ASK_KINDS } MxAskKin
 typedef struct MxAsk {
     const char *model; /* NULL = not given */
     const char *wrong; /* the member that an error is about, also one found later; NULL = none */
-    MxJson *prompt;    /* in the form of mx_prompt_read */
+    MxJson **prompts;  /* [n_prompts] each in the form of mx_prompt_read */
+    int64_t n_prompts;
+    int64_t n, best_of; /* replies told, and made, of each prompt */
+    bool echoes;        /* answers begin with the prompt */
     MxSampling sampling;
-    int64_t max_tokens;
+    int64_t max_tokens; /* 0 = only the prompt is wanted, with `echoes` */
     bool has_seed;
     bool streams, tells_usage; /* tells_usage: send the usage at the end of a stream */
     bool tells_logprobs;
@@ -23,6 +26,9 @@ typedef struct MxAsk {
     const char **stops; /* [n_stops] */
     int n_stops;
 } MxAsk;
+
+/* Replies to a request, at most. */
+enum { MX_ASK_MOST_REPLIES = 1024 };
 
 /* mx_ask_read — a request from the body of POST /v1/completions or /v1/chat/completions.
  *   defaults  values of missing members; max_tokens is also the maximum

@@ -5,6 +5,8 @@
 
 #include <mx/model.h>
 
+#include <math.h>
+
 /* Where the tokens of a prompt stand. */
 typedef struct Positions {
     int32_t *mrope[MX_MROPE_KINDS]; /* time, row and column of each; NULL = images have none */
@@ -19,8 +21,9 @@ typedef struct Row {
     MxTokens all;             /* prompt and reply */
     int64_t n_prompt, n_done; /* n_done: tokens that have gone through the model */
     int64_t most;
-    float *logprobs;
-    MxChoice *top; /* [how->max_tokens + 1, n_top] */
+    int64_t n_echoed; /* of the prompt, that the reply begins with */
+    float *logprobs;  /* [n_echoed + how->max_tokens + 1] */
+    MxChoice *top;    /* [the same, n_top] */
     int64_t n_top;
     Positions positions;
     uint64_t stream, joined;   /* joined: when, among all that did */
@@ -100,7 +103,7 @@ static bool is_end(const MxGenerate *how, int32_t id) {
 
 static void add_token(const MxSequences *s, Row *row, const float *logits) {
     MxChoice next = mx_sample(&row->how->sampling, logits, s->vocab, &row->all, row->stream);
-    int64_t place = row->all.n - row->n_prompt;
+    int64_t place = row->all.n - row->n_prompt + row->n_echoed;
     row->logprobs[place] = (float)next.logprob;
     mx_likeliest(logits, s->vocab, row->n_top, row->top + place * row->n_top);
     row->all.ids[row->all.n++] = next.id;
@@ -155,6 +158,45 @@ static MxPiece next_piece(MxTrainState *state, const MxPrompt *prompt, const Pos
     return piece;
 }
 
+/* Tokens of a prompt behind the next n, as the model foretells them. */
+static void add_echoes(const MxSequences *s, Row *row, int64_t n) {
+    for (int64_t i = 0; i < n && row->n_done + i + 1 < row->n_prompt; i++) {
+        const float *logits = s->logits + i * s->vocab;
+        int64_t place = row->n_done + i + 1;
+        double logit = (double)logits[row->all.ids[place]];
+        row->logprobs[place] = (float)(logit - mx_log_sum(logits, s->vocab));
+        mx_likeliest(logits, s->vocab, row->n_top, row->top + place * row->n_top);
+    }
+}
+
+/* Whether a row waits for what another one's prompt has become. */
+static bool is_twin(const Row *row, const Row *of) {
+    return row != of && row->how && !row->n_done && row->prompt == of->prompt &&
+           row->n_echoed == of->n_echoed && row->n_top == of->n_top;
+}
+
+static void become(MxSequences *s, Row *row, const Row *of) {
+    mx_generation_copy(s->state, of - s->rows, row - s->rows, of->n_prompt);
+    row->n_done = of->n_done;
+    row->positions = (Positions){.shift = of->positions.shift};
+    size_t n = (size_t)row->n_echoed;
+    if (n) memcpy(row->logprobs, of->logprobs, n * sizeof *row->logprobs);
+    if (n && row->n_top) memcpy(row->top, of->top, n * (size_t)row->n_top * sizeof *row->top);
+}
+
+/* A prompt has gone through: for all that have it. */
+static void begin_replies(MxSequences *s, Row *row, const float *logits) {
+    for (Row *one = s->rows; one < s->rows + s->shape.rows; one++) {
+        bool waits = is_twin(one, row);
+        if (waits) become(s, one, row);
+        if (!waits && one != row) continue;
+        if (one->how->max_tokens)
+            add_token(s, one, logits);
+        else
+            one->is_over = one->is_cut = true;
+    }
+}
+
 /* The next tokens of the sequence that waits longest for its prompt to have gone through: one
  * prompt after another, so that what one sees is there until all of it has. */
 static void prefill(MxSequences *s) {
@@ -168,9 +210,12 @@ static void prefill(MxSequences *s) {
     int32_t sequence = (int32_t)(next - s->rows);
     if (!next->n_done) next->positions = find_positions(next->arena, s->state, next->prompt);
     MxPiece piece = next_piece(s->state, next->prompt, &next->positions, &sequence, &next->n_done);
+    piece.all_logits = next->n_echoed > 0;
     mx_generation_run(s->state, &piece, s->logits);
+    if (piece.all_logits) add_echoes(s, next, piece.n_tokens);
     next->n_done += piece.n_tokens;
-    if (next->n_done == next->n_prompt) add_token(s, next, s->logits);
+    int64_t last = piece.all_logits ? piece.n_tokens - 1 : 0;
+    if (next->n_done == next->n_prompt) begin_replies(s, next, s->logits + last * s->vocab);
 }
 
 /* The last token of every sequence that goes on. */
@@ -217,7 +262,8 @@ MxSequences *mx_sequences_new(MxArena *arena, MxTrainState *state) {
     s->vocab = mx_train_state_config(state)->vocab_size;
     const int64_t n = s->shape.rows;
     s->rows = mx_new_n(arena, Row, n);
-    s->logits = mx_new_n(arena, float, n * s->vocab);
+    int64_t n_logits = s->shape.all_logits && s->shape.chunk > n ? s->shape.chunk : n;
+    s->logits = mx_new_n(arena, float, n_logits * s->vocab);
     s->tokens = mx_new_n(arena, int32_t, n);
     s->sequences = mx_new_n(arena, int32_t, n);
     s->before = mx_new_n(arena, int64_t, n);
@@ -255,16 +301,19 @@ int mx_sequences_join(MxSequences *s, MxArena *arena, const MxGenerate *how, con
     if (i == s->shape.rows) return -1;
     Row *row = &s->rows[i];
     int64_t most = prompt->n + how->max_tokens;
-    MX_ASSERT(how->max_tokens > 0 && most <= s->shape.capacity);
+    MX_ASSERT(most <= s->shape.capacity && (!how->echoes || s->shape.all_logits));
     *row =
         (Row){.how = how, .prompt = asked, .n_prompt = prompt->n, .most = most, .stream = stream};
     row->arena = arena;
     row->joined = s->n_joined++;
     row->all = (MxTokens){mx_new_n(arena, int32_t, most + 1), prompt->n};
     memcpy(row->all.ids, prompt->ids, (size_t)prompt->n * sizeof *prompt->ids);
-    row->logprobs = mx_new_n(arena, float, how->max_tokens + 1);
+    row->n_echoed = how->echoes ? prompt->n : 0;
+    int64_t n_told = row->n_echoed + how->max_tokens + 1;
+    row->logprobs = mx_new_n(arena, float, n_told);
+    row->logprobs[0] = NAN;
     row->n_top = how->n_top < s->vocab ? how->n_top : s->vocab;
-    row->top = mx_new_n(arena, MxChoice, (how->max_tokens + 1) * row->n_top);
+    row->top = mx_new_n(arena, MxChoice, n_told * row->n_top);
     mx_text_init(&row->text, arena);
     if (how->tokenizer) row->text_stream = mx_text_stream_new(arena, how->tokenizer, true);
     return i;
@@ -277,7 +326,9 @@ bool mx_sequences_is_over(const MxSequences *s, int i) {
 MxReply mx_sequences_reply(const MxSequences *s, int i) {
     const Row *row = &s->rows[i];
     MX_ASSERT(row->how);
-    return (MxReply){.tokens = {row->all.ids + row->n_prompt, row->all.n - row->n_prompt},
+    int64_t from = row->n_prompt - row->n_echoed;
+    return (MxReply){.tokens = {row->all.ids + from, row->all.n - from},
+                     .n_echoed = row->n_echoed,
                      .logprobs = row->logprobs,
                      .top = row->top,
                      .n_top = row->n_top,

@@ -170,6 +170,7 @@ static bool declare_caches(MxTrainState *s, MxError *err) {
     bool known = mx_dtype_parse(s->config->dtype, &dtype);
     MX_ASSERT(known);
     s->caches = mx_new_n(s->arena, int, n + 1);
+    s->n_caches = n;
     for (int i = 0; i < n; i++) {
         MxShape shape = {.rank = cache[i].row.rank + 2};
         shape.dim[0] = s->generation.rows;

@@ -113,7 +113,8 @@ struct MxTrainState {
     int **own;               /* [lane][variable] the one that it has in its place */
     PieceVars piece[PIECE_COUNT];
     SeeVars see;
-    int *caches;  /* variables, as mx_model_caches has them */
+    int *caches; /* [n_caches] variables, as mx_model_caches has them */
+    int n_caches;
     MxVars local; /* the variables as this rank has them */
     Division *divisions;
     const Entry **entry; /* [n_entries] the rows of those that are wanted */

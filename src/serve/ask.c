@@ -7,6 +7,7 @@ typedef struct Reader {
     const MxSpeak *defaults;
     MxAsk *ask;
     MxError *err;
+    MxJson *chat; /* what the chat template gets */
     bool hides_tools;
 } Reader;
 
@@ -21,8 +22,8 @@ typedef struct Member {
 
 enum { COMPLETION = 1 << MX_ASK_COMPLETION, CHAT = 1 << MX_ASK_CHAT, BOTH = COMPLETION | CHAT };
 
-static bool is_null(const MxJson *value) {
-    return !strcmp(mx_json_kind(value), "null");
+static bool is_kind(const MxJson *value, const char *kind) {
+    return value && !strcmp(mx_json_kind(value), kind);
 }
 
 static bool misfits(Reader *r, const Member *m, const MxJson *value) {
@@ -71,7 +72,6 @@ static bool read_text(Reader *r, const Member *m, const MxJson *value) {
 static bool read_max_tokens(Reader *r, const Member *m, const MxJson *value) {
     int64_t most = r->defaults->max_tokens;
     Member own = *m;
-    own.low = 1;
     own.wanted = mx_arena_printf(r->arena, "an integer from 1 to %lld", (long long)most);
     own.high = (double)most;
     return read_count(r, &own, value);
@@ -115,24 +115,26 @@ static bool read_logprobs(Reader *r, const Member *m, const MxJson *value) {
     return read_count(r, m, value);
 }
 
-/* One prompt: a text, a list of ids, or a list of one of these. */
-static bool read_prompt(Reader *r, const Member *m, const MxJson *value) {
+/* Prompts: a text, a list of ids, or a list of these. */
+static bool read_prompts(Reader *r, const Member *m, const MxJson *value) {
     const MxJson *first = mx_json_at(value, 0);
-    const char *kind = first ? mx_json_kind(first) : "";
-    bool is_nested = !strcmp(kind, "a list") || !strcmp(kind, "a text");
-    if (is_nested && mx_json_length(value) != 1) return misfits(r, m, value);
-    MxJson *prompt = mx_json_object(r->arena);
-    mx_json_set(prompt, "prompt", is_nested ? first : value);
-    r->ask->prompt = prompt;
+    bool is_nested = is_kind(first, "a list") || is_kind(first, "a text");
+    int64_t n = is_nested ? (int64_t)mx_json_length(value) : 1;
+    r->ask->prompts = mx_new_n(r->arena, MxJson *, n);
+    for (int64_t i = 0; i < n; i++) {
+        const MxJson *one = is_nested ? mx_json_at(value, (size_t)i) : value;
+        if (!is_kind(one, "a list") && !is_kind(one, "a text")) return misfits(r, m, value);
+        r->ask->prompts[i] = mx_json_object(r->arena);
+        mx_json_set(r->ask->prompts[i], "prompt", one);
+    }
+    r->ask->n_prompts = n;
     return true;
 }
 
 /* Members of what the chat template gets. */
 static bool read_chat(Reader *r, const Member *m, const MxJson *value) {
-    MxJson *prompt = r->ask->prompt ? r->ask->prompt : mx_json_object(r->arena);
-    if (strcmp(mx_json_kind(value), "a list")) return misfits(r, m, value);
-    mx_json_set(prompt, m->name, value);
-    r->ask->prompt = prompt;
+    if (!is_kind(value, "a list")) return misfits(r, m, value);
+    mx_json_set(r->chat, m->name, value);
     return true;
 }
 
@@ -198,13 +200,14 @@ static bool read_plain_text(Reader *r, const Member *m, const MxJson *value) {
 #define LATER         " (others are not available yet)"
 static const Member members[] = {
     ROW("model",               BOTH,       read_text,           "a text", AT(model)),
-    ROW("prompt",              COMPLETION, read_prompt,         "a text, a list of ids, or a list of one of these", AT(prompt)),
-    ROW("messages",            CHAT,       read_messages,       "a list of messages", AT(prompt)),
-    ROW("tools",               CHAT,       read_chat,           "a list of tools", AT(prompt)),
+    ROW("prompt",              COMPLETION, read_prompts,        "a text, a list of ids, or a list of these", AT(prompts)),
+    ROW("messages",            CHAT,       read_messages,       "a list of messages", .low = 0),
+    ROW("tools",               CHAT,       read_chat,           "a list of tools", .low = 0),
     ROW("tool_choice",         CHAT,       read_tool_choice,    "\"auto\" or \"none\"" LATER, .low = 0),
     ROW("parallel_tool_calls", CHAT,       read_true,           "true" LATER, .low = 0),
-    ROW("max_tokens",          BOTH,       read_max_tokens,     NULL, AT(max_tokens)),
-    ROW("max_completion_tokens", CHAT,     read_max_tokens,     NULL, AT(max_tokens)),
+    ROW("max_tokens",          COMPLETION, read_max_tokens,     NULL, AT(max_tokens), .low = 0),
+    ROW("max_tokens",          CHAT,       read_max_tokens,     NULL, AT(max_tokens), .low = 1),
+    ROW("max_completion_tokens", CHAT,     read_max_tokens,     NULL, AT(max_tokens), .low = 1),
     ROW("temperature",         BOTH,       read_number,         "a number from 0 to 100", AT(sampling.temperature), WITHIN(0, 100)),
     ROW("top_p",               BOTH,       read_number,         "a number above 0, up to 1", AT(sampling.top_p), WITHIN(1e-9, 1)),
     ROW("top_k",               BOTH,       read_count,          "an integer, 0 or more", AT(sampling.top_k), WITHIN(0, INT32_MAX)),
@@ -217,12 +220,12 @@ static const Member members[] = {
     ROW("logprobs",            COMPLETION, read_logprobs,       "an integer from 0 to 20", AT(n_top), WITHIN(0, 20)),
     ROW("logprobs",            CHAT,       read_bool,           "true or false", AT(tells_logprobs)),
     ROW("top_logprobs",        CHAT,       read_count,          "an integer from 0 to 20", AT(n_top), WITHIN(0, 20)),
-    ROW("n",                   BOTH,       read_given,          "1" LATER, .low = 1),
-    ROW("best_of",             COMPLETION, read_given,          "1" LATER, .low = 1),
+    ROW("n",                   BOTH,       read_count,          "an integer from 1 to 128", AT(n), WITHIN(1, 128)),
+    ROW("best_of",             COMPLETION, read_count,          "an integer from 1 to 128", AT(best_of), WITHIN(1, 128)),
+    ROW("echo",                COMPLETION, read_bool,           "true or false", AT(echoes)),
     ROW("frequency_penalty",   BOTH,       read_given,          "0" LATER, .low = 0),
     ROW("presence_penalty",    BOTH,       read_given,          "0" LATER, .low = 0),
     ROW("logit_bias",          BOTH,       read_empty,          "{}" LATER, .low = 0),
-    ROW("echo",                COMPLETION, read_false,          "false" LATER, .low = 0),
     ROW("suffix",              COMPLETION, read_empty,          "\"\"" LATER, .low = 0),
     ROW("functions",           CHAT,       read_empty,          "[]; use \"tools\"", .low = 0),
     ROW("modalities",          CHAT,       read_modalities,     "[\"text\"]" LATER, .low = 0),
@@ -244,25 +247,45 @@ static const Member members[] = {
 static bool read_member(Reader *r, MxAskKind kind, const char *name, const MxJson *value) {
     for (int i = 0; i < MX_COUNT(members); i++)
         if (!strcmp(members[i].name, name) && members[i].kinds & 1u << kind)
-            return is_null(value) || members[i].read(r, &members[i], value);
-    if (is_null(value)) return true;
+            return is_kind(value, "null") || members[i].read(r, &members[i], value);
+    if (is_kind(value, "null")) return true;
     r->ask->wrong = name;
     return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "unrecognized member \"%.100s\"", name);
 }
 
+/* A conversation is one prompt. */
+static void take_chat(Reader *r) {
+    if (r->hides_tools) mx_json_remove(r->chat, "tools");
+    r->ask->prompts = mx_new(r->arena, MxJson *);
+    r->ask->prompts[0] = r->chat;
+    r->ask->n_prompts = 1;
+}
+
+/* What members say of each other; `wrong` becomes the one at fault. */
 static bool check_whole(const Reader *r, MxAskKind kind) {
-    const MxAsk *ask = r->ask;
+    MxAsk *ask = r->ask;
     const char *needs = kind == MX_ASK_CHAT ? "messages" : "prompt";
-    r->ask->wrong = needs; /* what is found later is found there */
-    if (!ask->prompt || !mx_json_get(ask->prompt, needs))
+    const struct {
+        bool is_good;
+        const char *name, *wanted;
+    } checks[] = {
+        {!ask->tells_usage || ask->streams, "stream_options", "\"stream\": true with it"},
+        {!ask->n_top || ask->tells_logprobs, "top_logprobs", "\"logprobs\": true with it"},
+        {ask->max_tokens || ask->echoes, "max_tokens", "above 0 without \"echo\": true"},
+        {ask->best_of >= ask->n, "best_of", "no less than \"n\""},
+        {ask->best_of == ask->n || !ask->streams, "best_of", "no \"stream\" with it"},
+        {ask->n_prompts * ask->best_of <= MX_ASK_MOST_REPLIES, needs,
+         mx_arena_printf(r->arena, "at most %d replies to all prompts", MX_ASK_MOST_REPLIES)},
+    };
+    ask->wrong = needs; /* what is found later is found there, too */
+    if (!ask->n_prompts)
         return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "wanted a member \"%s\"", needs);
-    if (r->hides_tools) mx_json_remove(ask->prompt, "tools");
-    if (ask->tells_usage && !ask->streams)
-        return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                       "stream_options: wanted \"stream\": true with it");
-    if (ask->n_top && !ask->tells_logprobs)
-        return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                       "top_logprobs: wanted \"logprobs\": true with it");
+    for (int i = 0; i < MX_COUNT(checks); i++) {
+        if (checks[i].is_good) continue;
+        ask->wrong = checks[i].name;
+        return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "%s: wanted %s", checks[i].name,
+                       checks[i].wanted);
+    }
     return true;
 }
 
@@ -271,10 +294,13 @@ bool mx_ask_read(MxArena *arena, MxAskKind kind, const char *body, size_t n,
     Reader r = {.arena = arena, .defaults = defaults, .ask = out, .err = err};
     const char *name;
     MxJson *value;
-    *out = (MxAsk){.sampling = defaults->sampling, .max_tokens = defaults->max_tokens};
+    *out = (MxAsk){.sampling = defaults->sampling, .max_tokens = defaults->max_tokens, .n = 1};
+    r.chat = mx_json_object(arena);
     const MxJson *json = mx_json_parse(arena, body, n, "body", err);
     if (!json) return false;
     for (void *at = NULL; mx_json_next(json, &at, &name, &value);)
         if (!read_member(&r, kind, name, value)) return false;
+    if (!out->best_of) out->best_of = out->n;
+    if (mx_json_get(r.chat, "messages")) take_chat(&r);
     return check_whole(&r, kind) && mx_sampling_check(&out->sampling, err);
 }

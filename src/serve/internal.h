@@ -8,6 +8,34 @@
 typedef struct Http Http;
 typedef struct Job Job;
 
+/* What has gone wrong with a request: OpenAI's type and code, and the member at fault; NULL = none.
+ */
+typedef struct Trouble {
+    int status;
+    const char *type, *code, *param, *message;
+} Trouble;
+
+/* One of a request's prompts. */
+typedef struct Asked {
+    MxPrompt prompt;
+    bool has_looked;  /* at its images */
+    const char *echo; /* [echo_bytes] its text, which the answer begins with; NULL = it does not */
+    size_t echo_bytes;
+} Asked;
+
+/* A reply to one of them. */
+typedef struct Choice {
+    Job *job;
+    int64_t index; /* as clients know it */
+    Asked *asked;
+    MxGenerate how;
+    const MxSequences *sequences;
+    int row;        /* of the sequences; -1 = none yet, or it is over */
+    MxReply reply;  /* once it is over */
+    int64_t n_told; /* tokens that events have had */
+    bool has_echoed;
+} Choice;
+
 /* What is asked; the worker's while it is at work, after http.c has handed it over. */
 struct Job {
     Job *next; /* in a list of the worker's */
@@ -16,12 +44,17 @@ struct Job {
     MxText body;
     double deadline;
     MxAsk ask;
-    MxPrompt prompt;
-    MxGenerate how;
+    Asked *asked;   /* [ask.n_prompts] */
+    Choice *choice; /* [n_choices] ask.best_of for each of these; the first n_joined have, or had,
+                       a row */
+    int64_t n_choices, n_joined, n_over;
+    const Trouble *refusal; /* why it cannot be answered after all; NULL = it can */
     uint64_t number;
-    int64_t created;  /* seconds of the epoch */
-    int row;          /* of the sequences */
-    void *connection; /* http.c's */
+    int64_t created; /* seconds of the epoch */
+    const char *model;
+    const MxTokenizer *tokenizer; /* NULL = none */
+    bool has_begun;               /* its answer */
+    void *connection;             /* http.c's */
 };
 
 /* ---- what http.c asks of serve.c, from its own threads */
@@ -62,13 +95,7 @@ bool serve_bind(MxArena *arena, const char *address, int *descriptor, char **url
 
 /* ---- answers as JSON (answer.c) */
 
-typedef struct Answer {
-    const Job *job;
-    const char *model;
-    const MxTokenizer *tokenizer;
-} Answer;
-
-/* A reply, or a piece of it: its tokens from `from` on. */
+/* A piece of a choice's reply: some text, and its tokens from `from` on. */
 typedef struct Piece {
     const char *text; /* [n] */
     size_t n;
@@ -76,22 +103,20 @@ typedef struct Piece {
     int64_t from;
 } Piece;
 
-/* What has gone wrong with a request: OpenAI's type and code, and the member at fault; NULL = none.
- */
-typedef struct Trouble {
-    int status;
-    const char *type, *code, *param, *message;
-} Trouble;
-
-/* answer_whole — a reply. answer_error — that there is none. */
-const char *answer_whole(MxArena *arena, const Answer *answer, const MxReply *reply);
+/* answer_whole — the replies: of a prompt's choices the n with the highest log-probability for each
+ * token. answer_error — that there are none. */
+const char *answer_whole(MxArena *arena, const Job *job);
 const char *answer_error(MxArena *arena, const Trouble *trouble);
-/* Events of a stream: answer_first, which a conversation begins with (NULL: none), some text, the
- * end, and an error in its place. */
-const char *answer_first(MxArena *arena, const Answer *answer);
-const char *answer_text(MxArena *arena, const Answer *answer, const Piece *piece);
-const char *answer_last(MxArena *arena, const Answer *answer, const Piece *piece);
+/* Events of a stream: answer_first, which a conversation's choice begins with (NULL: none), some
+ * text, a choice's end, the end of all, and an error in its place. */
+const char *answer_first(MxArena *arena, const Choice *choice);
+const char *answer_text(MxArena *arena, const Choice *choice, const Piece *piece);
+const char *answer_last(MxArena *arena, const Choice *choice, const Piece *piece);
+const char *answer_end(MxArena *arena, const Job *job);
 const char *answer_broken(MxArena *arena, const char *error);
+/* answer_add_logprobs — a member of a choice: those of a reply's tokens from `from` on, null if
+ * they are not asked for (logprobs.c). */
+void answer_add_logprobs(MxText *out, const Job *job, const MxReply *reply, int64_t from);
 
 /* ---- messages (messages.c) */
 

@@ -1,7 +1,7 @@
-/* serve.c — the worker: requests join the running sequences as rows become free, and leave when
- * they are answered. Only the worker uses the model, the tokenizer and the template, so it also
- * parses a request's text, between two steps. */
-#include "internal.h"
+/* serve.c — the worker: replies of requests join the running sequences as rows become free, and
+ * leave when they are over. Only the worker uses the model, the tokenizer and the template, so it
+ * also parses a request's text, between two steps. What becomes of one request is in job.c. */
+#include "job.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -12,31 +12,6 @@
 #include <unistd.h>
 
 enum { CHUNK = 128, CAPACITY = 4096 /* of a prompt */ };
-
-typedef struct List {
-    Job *first, *last;
-    int64_t n;
-} List;
-
-typedef struct Server {
-    const MxServe *what;
-    MxSource source;
-    MxGenerate how;
-    MxTrainState *state;
-    MxSequences *sequences;
-    MxWords words;
-    Http *http;
-    const char *name, *model, *models;
-    bool takes_parts; /* see messages_take_parts */
-    List waiting;
-    List running;
-    uint64_t n_jobs;
-    /* Under the lock. */
-    pthread_mutex_t lock;
-    List inbox;
-    int64_t n_held; /* jobs that have no row yet */
-    bool is_closed; /* there will be no more */
-} Server;
 
 /* ---- signals: the first lets what has begun end, the second does not */
 
@@ -117,197 +92,64 @@ static Job *take(Server *s) {
     return job;
 }
 
+/* ---- requests */
+
 static void no_longer_held(Server *s) {
     pthread_mutex_lock(&s->lock);
     s->n_held--;
     pthread_mutex_unlock(&s->lock);
 }
 
-/* ---- answers */
-
-static Answer answer_of(const Server *s, const Job *job) {
-    return (Answer){job, s->name, s->what->tokenizer};
+static void admit(Server *s, Job *job) {
+    job->number = s->n_jobs++;
+    if (job_read(s, job))
+        push(&s->waiting, job);
+    else
+        no_longer_held(s);
 }
 
-static void write_text(Job *job, const char *text) {
-    if (text) http_write(job, text, strlen(text));
+/* Rows for the replies of requests that wait, one for each in turn, as far as there are free ones.
+ */
+static void join_waiting(Server *s) {
+    for (Job *job; (job = s->waiting.first) && job_join(s, job);) {
+        bool waits = job->n_joined < job->n_choices && !job->refusal;
+        pop(&s->waiting);
+        if (!waits) no_longer_held(s);
+        push(waits ? &s->waiting : &s->running, job);
+    }
 }
 
 static const Trouble too_late = {504, "server_error", "timeout", NULL,
                                  "the answer took longer than --timeout"};
 static const Trouble closing = {503, "server_error", "closing", NULL, "the server ends"};
 
-static void fail(Job *job, const Trouble *t, bool has_begun) {
-    const char *text = answer_error(&job->arena, t);
-    if (!has_begun) http_begin(job, t->status, false);
-    write_text(job, has_begun ? answer_broken(&job->arena, text) : text);
-    http_end(job);
+/* Why a request that is not answered yet will not be; NULL = it will. */
+static const Trouble *trouble_of(const Job *job) {
+    bool has_rows = job->n_joined > 0;
+    if (job->refusal) return job->refusal;
+    if (mx_clock_s() > job->deadline) return &too_late;
+    return http_is_gone(job) || n_signals > has_rows ? &closing : NULL;
 }
 
-/* Text of a reply as it comes, with the tokens that have come since the last text. */
-typedef struct Listener {
-    Answer answer;
-    Job *job;
-    const MxSequences *sequences;
-    int64_t n_told; /* tokens */
-} Listener;
-
-static Piece piece_of(const Listener *from, MxReply reply, const char *text, size_t n) {
-    return (Piece){.text = text, .n = n, .reply = reply, .from = from->n_told};
-}
-
-static void say(void *context, const char *text, size_t n) {
-    Listener *to = context;
-    MxArena scratch = {.name = "event"};
-    Piece piece = piece_of(to, mx_sequences_reply(to->sequences, to->job->row), text, n);
-    to->n_told = piece.reply.tokens.n;
-    write_text(to->job, answer_text(&scratch, &to->answer, &piece));
-    mx_arena_release(&scratch);
-}
-
-/* ---- requests */
-
-static bool is_ours(const Server *s, const Job *job, Trouble *t) {
-    if (!job->ask.model || !strcmp(job->ask.model, s->name)) return true;
-    *t = (Trouble){404, "invalid_request_error", "model_not_found", "model", NULL};
-    return false;
-}
-
-/* An error in a file of the model's is told by its name alone: the client need not know where the
- * model is. */
-static const char *without_folder(const char *message) {
-    size_t n = strcspn(message, ": \"");
-    const char *slash = memrchr(message, '/', n);
-    return slash ? slash + 1 : message;
-}
-
-static bool read_job(const Server *s, Job *job, MxError *err) {
-    MxJson *messages = mx_json_get(job->ask.prompt, "messages");
-    if (messages && !s->takes_parts)
-        mx_json_set(job->ask.prompt, "messages", messages_join_parts(&job->arena, messages));
-    if (!mx_prompt_read(&job->arena, s->words, job->ask.prompt, MX_NOWHERE, &job->prompt, err))
-        return false;
-    if (job->ask.n_stops && !s->what->tokenizer)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "stop: the model has no tokenizer");
-    return mx_prompt_check(s->state, "the prompt", &job->prompt, job->ask.max_tokens, err);
-}
-
-/* How it is answered: as requests are by default, but for what it says. */
-static void prepare(const Server *s, Job *job) {
-    Listener *to = mx_new(&job->arena, Listener);
-    *to = (Listener){.answer = answer_of(s, job), .job = job, .sequences = s->sequences};
-    job->how = s->how;
-    job->how.sampling = job->ask.sampling;
-    job->how.max_tokens = job->ask.max_tokens;
-    job->how.n_top = job->ask.n_top;
-    job->how.stops = job->ask.stops;
-    job->how.n_stops = job->ask.n_stops;
-    job->how.say = job->ask.streams ? say : NULL;
-    job->how.context = to;
-}
-
-/* A request that has come: it waits for a row, or is told what is wrong with it. */
-static void admit(Server *s, Job *job) {
-    MxError err = {0};
-    Trouble trouble = {400, "invalid_request_error", NULL, NULL, NULL};
-    job->number = s->n_jobs++;
-    job->created = (int64_t)time(NULL);
-    job->deadline = mx_clock_s() + s->what->timeout_s;
-    bool ok = mx_ask_read(&job->arena, job->kind, job->body.data, job->body.len, s->what->speak,
-                          &job->ask, &err);
-    if (ok && !is_ours(s, job, &trouble))
-        ok = mx_fail(&err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "model: found \"%.100s\", wanted \"%s\"",
-                     job->ask.model, s->name);
-    ok = ok && read_job(s, job, &err);
-    if (ok) {
-        prepare(s, job);
-        push(&s->waiting, job);
-    } else {
-        trouble.message = without_folder(err.text.data);
-        if (!trouble.param) trouble.param = job->ask.wrong;
-        no_longer_held(s);
-        fail(job, &trouble, false);
-    }
-    mx_error_release(&err);
-}
-
-/* A sequence that has joined sees its images; if it cannot, that was all. */
-static bool look(Server *s, Job *job) {
-    MxError err = {0};
-    bool ok = mx_prompt_look(&job->arena, s->words, &job->prompt, &err);
-    if (!ok) {
-        mx_sequences_leave(s->sequences, job->row);
-        fail(job, &(Trouble){400, "invalid_request_error", NULL, NULL, err.text.data}, false);
-    }
-    mx_error_release(&err);
-    return ok;
-}
-
-static bool join(Server *s, Job *job) {
-    uint64_t stream = job->ask.has_seed ? 0 : job->number;
-    job->row = mx_sequences_join(s->sequences, &job->arena, &job->how, &job->prompt, stream);
-    if (job->row < 0) return false;
-    no_longer_held(s);
-    if (!look(s, job)) return true;
-    push(&s->running, job);
-    if (!job->ask.streams) return true;
-    Answer answer = answer_of(s, job);
-    http_begin(job, 200, true);
-    write_text(job, answer_first(&job->arena, &answer));
-    return true;
-}
-
-/* Ends those that wait no longer, for whatever reason; the others go into rows as far as there are
- * free ones. */
-static void join_waiting(Server *s) {
+/* Ends requests that are answered, or that will not be. */
+static void end_some(Server *s, List *list) {
     List left = {0};
-    bool is_full = false;
-    for (Job *job; (job = pop(&s->waiting));) {
-        bool is_late = mx_clock_s() > job->deadline;
-        if (http_is_gone(job) || is_late || n_signals) {
-            no_longer_held(s);
-            fail(job, is_late ? &too_late : &closing, false);
-        } else if (is_full || !join(s, job)) {
-            is_full = true;
+    for (Job *job; (job = pop(list));) {
+        if (job_tell(s, job)) continue;
+        const Trouble *trouble = trouble_of(job);
+        if (trouble && list == &s->waiting) no_longer_held(s);
+        if (trouble)
+            job_fail(s, job, trouble);
+        else
             push(&left, job);
-        }
     }
-    s->waiting = left;
-}
-
-static void finish(Server *s, Job *job) {
-    Answer answer = answer_of(s, job);
-    MxReply reply = mx_sequences_leave(s->sequences, job->row);
-    if (job->ask.streams) {
-        Piece rest = piece_of(job->how.context, reply, "", 0);
-        write_text(job, answer_last(&job->arena, &answer, &rest));
-    } else {
-        http_begin(job, 200, false);
-        write_text(job, answer_whole(&job->arena, &answer, &reply));
-    }
-    http_end(job);
-}
-
-static void finish_running(Server *s) {
-    List left = {0};
-    for (Job *job; (job = pop(&s->running));) {
-        bool is_late = mx_clock_s() > job->deadline;
-        if (mx_sequences_is_over(s->sequences, job->row)) {
-            finish(s, job);
-        } else if (is_late || http_is_gone(job) || n_signals > 1) {
-            mx_sequences_leave(s->sequences, job->row);
-            fail(job, is_late ? &too_late : &closing, job->ask.streams);
-        } else {
-            push(&left, job);
-        }
-    }
-    s->running = left;
+    *list = left;
 }
 
 /* Until a signal, and all that has begun has ended. */
 static void work(Server *s) {
     bool hears = true;
-    while (hears || s->running.n) {
+    while (hears || s->running.n || s->waiting.n) {
         if (!s->running.n && !s->waiting.n && !n_signals) sem_wait(&wakes);
         while (!sem_trywait(&wakes)) {
         }
@@ -316,9 +158,10 @@ static void work(Server *s) {
             hears = false;
         }
         for (Job *job; (job = take(s));) admit(s, job);
+        end_some(s, &s->waiting);
         join_waiting(s);
-        if (s->running.n) mx_sequences_step(s->sequences);
-        finish_running(s);
+        if (s->running.n || s->waiting.n) mx_sequences_step(s->sequences);
+        end_some(s, &s->running);
     }
 }
 
@@ -333,8 +176,10 @@ static const char *name_of(MxArena *arena, const char *dir) {
 
 static bool open_server(MxArena *arena, const MxServe *what, Server *s, MxError *err) {
     const MxSpeak *speak = what->speak;
-    MxGeneration shape = {
-        .rows = speak->rows, .capacity = CAPACITY + speak->max_tokens, .chunk = CHUNK};
+    MxGeneration shape = {.rows = speak->rows,
+                          .capacity = CAPACITY + speak->max_tokens,
+                          .chunk = CHUNK,
+                          .all_logits = true};
     const char *name = what->dir ? name_of(arena, what->dir) : speak->weights.config->run_name;
     *s = (Server){.what = what, .name = name};
     s->model = mx_arena_printf(
@@ -391,7 +236,7 @@ bool mx_serve(MxArena *arena, const MxServe *what, MxError *err) {
     pthread_mutex_lock(&s.lock);
     s.is_closed = true;
     pthread_mutex_unlock(&s.lock);
-    for (Job *job; (job = take(&s));) fail(job, &closing, false);
+    for (Job *job; (job = take(&s));) job_fail(&s, job, &closing);
     http_close(s.http);
     pthread_mutex_destroy(&s.lock);
     return true;

@@ -13,13 +13,16 @@ static void need(bool holds) {
 static void check_ask(MxArena *arena, const MxSpeak *defaults, const MxAsk *ask, MxError *err) {
     MxPrompt prompt;
     const MxWords words = {0};
-    need(ask->max_tokens >= 1 && ask->max_tokens <= defaults->max_tokens);
+    need(ask->max_tokens >= !ask->echoes && ask->max_tokens <= defaults->max_tokens);
+    need(ask->n >= 1 && ask->n <= ask->best_of && ask->n_prompts >= 1);
+    need(ask->n_prompts * ask->best_of <= MX_ASK_MOST_REPLIES);
     need(ask->sampling.temperature >= 0 && ask->sampling.top_p > 0 && ask->sampling.top_p <= 1);
-    need(ask->n_stops <= 16 && ask->prompt && ask->n_top <= 20);
+    need(ask->n_stops <= 16 && ask->n_top <= 20);
     for (int i = 0; i < ask->n_stops; i++) need(ask->stops[i][0] != '\0');
     /* Without a tokenizer ids alone are prompts. */
-    if (!mx_prompt_read(arena, words, ask->prompt, MX_NOWHERE, &prompt, err))
-        need(err->count == 1 && err->exit == MX_EXIT_BAD_INPUT);
+    for (int64_t i = 0; i < ask->n_prompts && !err->count; i++)
+        if (!mx_prompt_read(arena, words, ask->prompts[i], MX_NOWHERE, &prompt, err))
+            need(err->count == 1 && err->exit == MX_EXIT_BAD_INPUT);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

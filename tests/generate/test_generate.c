@@ -448,6 +448,78 @@ START_TEST(kernels_in_few_bits_reply_as_their_values) {
 }
 END_TEST
 
+/* Sequences with one prompt, which goes through the model once for all that wait, and others: each
+ * as alone. Steps before they wait leave caches full of something else. */
+START_TEST(sequences_with_one_prompt) {
+    enum { ROWS = 4, LENGTH = 11, MORE = 9, WAITS = 2 };
+    if (!family_model(_i)) return;
+    MxError err = {0};
+    MxTrainState *state;
+    int32_t ids[2][LENGTH];
+    MxPrompt prompts[2];
+    MxReply together[ROWS], alone;
+    const MxGeneration what = {
+        .rows = ROWS, .capacity = LENGTH + MORE, .chunk = 4, .all_logits = true};
+    MxGenerate how = {.sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1},
+                      .max_tokens = MORE};
+    ck_assert(mx_train_state_open_generation(&arena, config_of(family_model(_i)), what,
+                                             MX_NOT_QUANTIZED, &state, &err));
+    mx_train_state_init(state);
+    mx_train_state_restored(state);
+    for (int i = 0; i < 2; i++) {
+        prompts[i] = (MxPrompt){.tokens = {ids[i], LENGTH}};
+        for (int k = 0; k < LENGTH; k++) ids[i][k] = (3 + i * 31 + k * 17) % 96;
+    }
+    for (int echoes = 0; echoes < 2; echoes++) {
+        MxSequences *s = mx_sequences_new(&arena, state);
+        how.echoes = echoes;
+        for (uint64_t i = 0; i < ROWS; i++)
+            ck_assert_int_eq(mx_sequences_join(s, &arena, &how, &prompts[i == WAITS], i), (int)i);
+        while (mx_sequences_step(s)) {
+        }
+        for (int i = 0; i < ROWS; i++) together[i] = mx_sequences_leave(s, i);
+        for (int i = 0; i < ROWS; i++) {
+            how.stream = (uint64_t)i;
+            ck_assert(mx_generate(&arena, state, &how, &prompts[i == WAITS], 1, &alone, &err));
+            ck_assert_int_eq(alone.n_echoed, echoes ? LENGTH : 0);
+            ck_assert(isnan(alone.logprobs[0]) == echoes &&
+                      alone.tokens.n == alone.n_echoed + MORE);
+            alone.logprobs[0] = together[i].logprobs[0] = 0;
+            same_replies(family_model(_i), &together[i], &alone);
+        }
+    }
+}
+END_TEST
+
+/* Of the tokens of a prompt, by logits of all of them; without a reply. */
+START_TEST(echoes_of_a_prompt) {
+    enum { LENGTH = 13, TOP = 3 };
+    const char *dir = mx_path_dir(&arena, goldens_need(&arena, "hf/models/mistral/config.json"));
+    MxError err = {0};
+    int32_t ids[LENGTH];
+    float *logits;
+    MxReply reply;
+    const MxPrompt prompt = {.tokens = {ids, LENGTH}};
+    const MxGeneration what = {.rows = 1, .capacity = LENGTH, .chunk = 5, .all_logits = true};
+    const MxGenerate how = {.sampling = greedy, .echoes = true, .n_top = TOP};
+    for (int k = 0; k < LENGTH; k++) ids[k] = 3 + k * 17 % 150;
+    MxTrainState *state = open_model(dir, what);
+    const int64_t vocab = mx_train_state_config(state)->vocab_size;
+    ck_assert(mx_generate(&arena, state, &how, &prompt, 1, &reply, &err));
+    ck_assert(mx_generate_logits(&arena, state, &prompt, &logits, &err));
+    ck_assert(reply.tokens.n == LENGTH && reply.n_echoed == LENGTH && reply.is_cut);
+    for (int i = 1; i < LENGTH; i++) {
+        const float *own = logits + (i - 1) * vocab;
+        MxChoice top[TOP];
+        mx_likeliest(own, vocab, TOP, top);
+        ck_assert_int_eq(reply.tokens.ids[i], ids[i]);
+        ck_assert_double_eq_tol((double)reply.logprobs[i],
+                                (double)own[ids[i]] - mx_log_sum(own, vocab), 1e-6);
+        ck_assert_int_eq(reply.top[i * TOP + 1].id, top[1].id);
+    }
+}
+END_TEST
+
 START_TEST(those_that_see_ahead_do_not_generate) {
     MxError err = {0};
     MxTrainState *state;
@@ -471,6 +543,7 @@ Suite *generate_suite(void) {
     tcase_add_loop_test(tcase, long_continuations, 0, MX_COUNT(continued));
     tcase_add_loop_test(tcase, logits_are_those_of_transformers, 0, MX_COUNT(models));
     tcase_add_test(tcase, unequal_prompts_do_not_disturb_each_other);
+    tcase_add_test(tcase, echoes_of_a_prompt);
     tcase_add_test(tcase, those_that_see_ahead_do_not_generate);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("families");
@@ -479,6 +552,7 @@ Suite *generate_suite(void) {
     int n = family_models();
     tcase_add_loop_test(tcase, pieces_make_what_the_whole_makes, 0, n);
     tcase_add_loop_test(tcase, kernels_in_few_bits_reply_as_their_values, 0, n);
+    tcase_add_loop_test(tcase, sequences_with_one_prompt, 0, n);
     tcase_add_loop_test(tcase, heads_choose_chunks, 0, MX_COUNT(choosers));
     tcase_add_test(tcase, adapters_of_latent_attention_act);
     tcase_add_loop_test(tcase, converted_models_continue_as_transformers, 0, MX_COUNT(converted));

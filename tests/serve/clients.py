@@ -119,7 +119,80 @@ def logprobs():
     check("tokens of a stream", told == lists, told)
 
 
-WRONG = [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"prompt":"a","prompt":"b"}', b'{"prompt":{}}', b'{"prompt":[[1],[2]]}',
+def choices(request):
+    """Of a request, by index: texts, reasons to end and tokens with their log-probabilities; and its usage."""
+    is_chat = "messages" in request
+    path = "/v1/chat/completions" if is_chat else "/v1/completions"
+    status, text = ask(path, json.dumps(request))
+    assert status == 200, text
+    parts = events(text) if request.get("stream") else [json.loads(text)]
+    said = {}
+    for part in parts:
+        for c in part["choices"]:
+            old = said.setdefault(c["index"], ["", None, []])
+            old[0] += (c.get("message") or c.get("delta")).get("content", "") if is_chat else c["text"]
+            old[1] = c["finish_reason"]
+            if c["logprobs"]:
+                old[2] += zip(c["logprobs"]["tokens"], c["logprobs"]["token_logprobs"], c["logprobs"]["top_logprobs"] or [])
+    return [said[i] for i in range(len(said))], parts[-1]["usage"]
+
+
+def several():
+    """Several replies, of several prompts: each as when it is asked for alone, with a stream or without."""
+    seeded = {"prompt": "the cat", "temperature": 1.5, "seed": 5, "max_tokens": 12, "n": 6}
+    made, usage = choices(seeded)
+    check("as many as were asked for", len(made) == 6 and usage == {"prompt_tokens": 7, "completion_tokens": 72, "total_tokens": 79}, usage)
+    check("replies of one seed differ", len({m[0] for m in made}) > 3, made)
+    check("they are the same again", choices(seeded)[0] == made)
+    check("and in a stream", choices(as_stream(seeded)) == (made, usage), choices(as_stream(seeded)))
+    check("the first of fewer are the same", choices({**seeded, "n": 2})[0] == made[:2])
+    chat = {"messages": [{"role": "user", "content": "the cat"}], "temperature": 1.5, "seed": 5, "max_tokens": 12, "n": 3}
+    check("a conversation", choices(as_stream(chat)) == choices(chat) and len(choices(chat)[0]) == 3)
+    starts = ["the cat", "the dog sat on", "a"]
+    prompts = {"prompt": starts, "temperature": 1.5, "seed": 5, "max_tokens": 12, "n": 2}
+    made, usage = choices(prompts)
+    alone = [choices({**prompts, "prompt": start}) for start in starts]
+    check("prompts together", made == [m for one in alone for m in one[0]], made)
+    check("and their usage", usage["total_tokens"] == sum(one[1]["total_tokens"] for one in alone), usage)
+    check("more replies than rows", len(choices({"prompt": starts * 10, "max_tokens": 3, "n": 3})[0]) == 90)
+    ids = [list(map(ord, start)) for start in starts]
+    check("prompts of ids", choices({**prompts, "prompt": ids})[0] == made)
+    drawn = {"prompt": "the cat", "temperature": 2, "max_tokens": 6, "n": 2}
+    check("without a seed", choices(drawn)[0] != choices(drawn)[0])
+
+
+def best():
+    """Those whose tokens have the highest mean log-probability, in order."""
+    asked = {"prompt": "the cat", "temperature": 1.5, "seed": 5, "max_tokens": 12, "logprobs": 0}
+    made = [json.loads(ask("/v1/completions", json.dumps({**asked, **more}))[1]) for more in ({"n": 6}, {"n": 2, "best_of": 6})]
+    everything, told = ([(sum(c["logprobs"]["token_logprobs"]), c["text"]) for c in m["choices"]] for m in made)
+    check("the best of several", told == sorted(everything, key=lambda c: -c[0])[:2], f"{told} {everything}")
+    check("and their usage", made[0]["usage"] == made[1]["usage"], made[1]["usage"])
+
+
+def echo():
+    """A prompt's tokens as lm-evaluation-harness asks for them, against replies to what stands before each."""
+    text = "the cat sat on the mat. the dog"
+    asked = {"prompt": [list(map(ord, text))], "max_tokens": 1, "temperature": 0, "logprobs": 1, "seed": 1234, "echo": True}
+    made, usage = choices(asked)
+    said, _, tokens = made[0]
+    check("an echo", said[:-1] == text and [t[0] for t in tokens] == list(said) and tokens[0][1:] == (None, None), made)
+    check("its usage", usage == {"prompt_tokens": 31, "completion_tokens": 1, "total_tokens": 32}, usage)
+    for i in range(1, len(text)):
+        likeliest = choices({"prompt": list(map(ord, text[:i])), "max_tokens": 1, "logprobs": 20})[0][0][2][0][2]
+        token, logprob, top = tokens[i]
+        close = lambda a, b: abs(a - b) < 2e-4
+        check("the likeliest at a place", close(max(top.values()), max(likeliest.values())) and top[token] == logprob, f"{top} {likeliest}")
+        check("a token that was given", token not in likeliest or close(logprob, likeliest[token]), f"{token} {logprob} {likeliest}")
+    scored = {**asked, "prompt": text, "max_tokens": 0}
+    check("nothing but the prompt", choices(scored)[0] == [[text, "length", tokens[:-1]]], choices(scored))
+    check("a stream of it", choices(as_stream(asked)) == (made, usage) and choices(as_stream(scored))[0] == choices(scored)[0])
+    both = {"prompt": [text, "a"], "max_tokens": 4, "echo": True, "n": 2}
+    check("an echo of each", [m[0].startswith(text) for m in choices(both)[0]] == [True, True, False, False], choices(both))
+    check("without tokens of the prompt", choices(both)[1]["completion_tokens"] == 16, choices(both))
+
+
+WRONG = [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"prompt":"a","prompt":"b"}', b'{"prompt":{}}', b'{"prompt":[[1],2]}', b'{"prompt":[[1],[]]}', b'{"prompt":["a",[4096]]}',
          b'{"prompt":"a","max_tokens":0}', b'{"prompt":"a","max_tokens":1e99}', b'{"prompt":"a","stop":[""]}',
          b'{"prompt":"a","stream":1}', b'{"prompt":[]}', b'{"prompt":[-1]}', b'{"prompt":[4096]}', b'{"prompt":"a","top_p":0}',
          b'{"prompt":"a","wrong":true}', b'{"prompt":"' + b"a" * 5000 + b'"}', b"[" * 100000, b'{"messages":[]}']
@@ -229,6 +302,9 @@ for one in slow:
 check("a model", json.loads(ask("/v1/models/r", None, "GET")[1])["id"] == "r")
 check("no such model", ask("/v1/models/q", None, "GET")[0] == 404)
 logprobs()
+several()
+best()
+echo()
 many_clients()
 wrong_requests()
 clients_that_left()

@@ -41,7 +41,7 @@ start() {
     ASAN_OPTIONS=${ASAN_OPTIONS:-}:quarantine_size_mb=1 "$tool" "$work/r" --serve 0 "$@" >"$output" 2>&1 &
     server=$!
     for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        grep -q '^answers' "$output" && break
+        grep -q '^answers' "$output" 2>/dev/null && break
         sleep 0.5
     done
     port=$(sed -n 's,^serving r at http://127\.0\.0\.1:\([0-9]*\)/v1\, [0-9]* at a time$,\1,p' "$output")

@@ -34,14 +34,14 @@ START_TEST(what_is_said_counts_and_the_rest_is_as_by_default) {
     ck_assert(a.streams && !a.tells_usage && !a.has_seed && a.sampling.seed == 3);
     ck_assert_int_eq(a.n_stops, 1);
     ck_assert_str_eq(a.stops[0], "y");
-    ck_assert_str_eq(mx_json_string(mx_json_get(a.prompt, "prompt")), "x");
+    ck_assert_str_eq(mx_json_string(mx_json_get(a.prompts[0], "prompt")), "x");
     ck_assert(ask(MX_ASK_CHAT,
                   "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"seed\": 8, "
                   "\"logprobs\": true, \"tools\": []}",
                   &a, &err));
     ck_assert(a.has_seed && a.sampling.seed == 8 && a.tells_logprobs && a.max_tokens == 50);
-    ck_assert_ptr_nonnull(mx_json_get(a.prompt, "messages"));
-    ck_assert_ptr_nonnull(mx_json_get(a.prompt, "tools"));
+    ck_assert_ptr_nonnull(mx_json_get(a.prompts[0], "messages"));
+    ck_assert_ptr_nonnull(mx_json_get(a.prompts[0], "tools"));
 }
 END_TEST
 
@@ -54,7 +54,8 @@ static const struct {
     {MX_ASK_CHAT, "{\"tools\": []}", "wanted a member \"messages\""},
     {MX_ASK_CHAT, "{\"prompt\": \"a\"}", "unrecognized member \"prompt\""},
     {MX_ASK_COMPLETION, "{\"promt\": \"a\"}", "unrecognized member \"promt\""},
-    {MX_ASK_COMPLETION, "{\"prompt\": [\"a\", \"b\"]}", "prompt: found [\"a\", \"b\"], wanted"},
+    {MX_ASK_COMPLETION, "{\"prompt\": [\"a\", 5]}", "prompt: found [\"a\", 5], wanted a text, a"},
+    {MX_ASK_COMPLETION, "{\"prompt\": {}}", "prompt: found {}, wanted a text, a list of ids, or"},
     {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"max_tokens\": 51}",
      "max_tokens: found 51, wanted an integer from 1 to 50"},
     {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"top_p\": 0}",
@@ -63,10 +64,21 @@ static const struct {
      "top_k: found 1.5, wanted an integer"},
     {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"temperature\": \"hot\"}",
      "temperature: found \"hot\", wanted a number"},
-    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"n\": 2}", "n: found 2, wanted 1 (others are not"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"n\": 0}", "n: found 0, wanted an integer from 1 to"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"best_of\": 1, \"n\": 2}",
+     "best_of: wanted no less than \"n\""},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"best_of\": 2, \"stream\": true}",
+     "best_of: wanted no \"stream\" with it"},
+    {MX_ASK_COMPLETION,
+     "{\"prompt\": [\"a\", \"a\", \"a\", \"a\", \"a\", \"a\", \"a\", \"a\", \"a\"], \"n\": 128}",
+     "prompt: wanted at most 1024 replies to all prompts"},
+    {MX_ASK_CHAT, "{\"messages\": [], \"best_of\": 2}", "unrecognized member \"best_of\""},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"max_tokens\": 0}",
+     "max_tokens: wanted above 0 without \"echo\": true"},
+    {MX_ASK_CHAT, "{\"messages\": [], \"max_tokens\": 0}", "max_tokens: found 0, wanted an"},
     {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"logprobs\": true}",
      "logprobs: found true, wanted an integer from 0 to 20"},
-    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"echo\": true}", "echo: found true, wanted false"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"echo\": 1}", "echo: found 1, wanted true or false"},
     {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"stop\": [\"\"]}",
      "stop: found [\"\"], wanted a text"},
     {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"logit_bias\": {\"5\": 1}}", "logit_bias: found"},
@@ -109,11 +121,26 @@ START_TEST(members_may_ask_for_what_is_so_anyway) {
             "\"functions\": [], \"service_tier\": \"auto\"}",
             &a, &err),
         "%s", err.text.data);
-    ck_assert_int_eq((int)mx_json_length(mx_json_get(a.prompt, "tools")), 1);
+    ck_assert_int_eq((int)mx_json_length(mx_json_get(a.prompts[0], "tools")), 1);
     ck_assert(ask(MX_ASK_CHAT, "{\"tools\": [{}], \"messages\": [], \"tool_choice\": \"none\"}", &a,
                   &err));
-    ck_assert_ptr_null(mx_json_get(a.prompt, "tools"));
+    ck_assert_ptr_null(mx_json_get(a.prompts[0], "tools"));
     ck_assert(ask(MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"suffix\": \"\"}", &a, &err));
+}
+END_TEST
+
+START_TEST(several_prompts_and_replies) {
+    MxError err = {0};
+    MxAsk a;
+    ck_assert(ask(MX_ASK_COMPLETION, "{\"prompt\": [[1, 2], [3]], \"n\": 3}", &a, &err));
+    ck_assert(a.n_prompts == 2 && a.n == 3 && a.best_of == 3);
+    ck_assert_uint_eq(mx_json_length(mx_json_get(a.prompts[0], "prompt")), 2);
+    ck_assert_uint_eq(mx_json_length(mx_json_get(a.prompts[1], "prompt")), 1);
+    ck_assert(ask(MX_ASK_COMPLETION, "{\"prompt\": [1, 2], \"best_of\": 4, \"n\": 2}", &a, &err));
+    ck_assert(a.n_prompts == 1 && a.n == 2 && a.best_of == 4);
+    ck_assert(
+        ask(MX_ASK_COMPLETION, "{\"max_tokens\": 0, \"prompt\": \"a\", \"echo\": true}", &a, &err));
+    ck_assert(a.echoes && a.max_tokens == 0);
 }
 END_TEST
 
@@ -185,6 +212,7 @@ int main(void) {
     tcase_add_test(tcase, what_is_said_counts_and_the_rest_is_as_by_default);
     tcase_add_loop_test(tcase, wrong_requests_are_told, 0, MX_COUNT(wrong));
     tcase_add_test(tcase, members_may_ask_for_what_is_so_anyway);
+    tcase_add_test(tcase, several_prompts_and_replies);
     tcase_add_test(tcase, the_member_at_fault_is_named);
     tcase_add_test(tcase, parts_become_a_text_where_a_template_takes_no_parts);
     tcase_add_loop_test(tcase, addresses_are_read, 0, MX_COUNT(addresses));

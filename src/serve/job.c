@@ -1,0 +1,197 @@
+/* job.c — one request: its prompts, its replies, and what its client is told of them. */
+#include "job.h"
+
+#include <time.h>
+
+static void write_text(Job *job, const char *text) {
+    if (text) http_write(job, text, strlen(text));
+}
+
+static void begin(Job *job, int status, bool streams) {
+    if (!job->has_begun) http_begin(job, status, streams);
+    job->has_begun = true;
+}
+
+static void leave(Server *s, Choice *choice) {
+    if (choice->row >= 0) choice->reply = mx_sequences_leave(s->sequences, choice->row);
+    choice->row = -1;
+}
+
+void job_fail(Server *s, Job *job, const Trouble *t) {
+    const char *text = answer_error(&job->arena, t);
+    if (job->has_begun) text = answer_broken(&job->arena, text);
+    for (int64_t i = 0; i < job->n_joined; i++) leave(s, &job->choice[i]);
+    begin(job, t->status, false);
+    write_text(job, text);
+    http_end(job);
+}
+
+/* ---- events */
+
+/* With the tokens that have come since the last one. */
+static Piece next_piece(Choice *choice, const MxReply *reply, const char *text, size_t n) {
+    return (Piece){.text = text, .n = n, .reply = *reply, .from = choice->n_told};
+}
+
+static void say(void *context, const char *text, size_t n) {
+    Choice *choice = context;
+    MxArena scratch = {.name = "event"};
+    MxReply reply = mx_sequences_reply(choice->sequences, choice->row);
+    Piece piece = next_piece(choice, &reply, text, n);
+    write_text(choice->job, answer_text(&scratch, choice, &piece));
+    choice->n_told = reply.tokens.n;
+    choice->has_echoed = true;
+    mx_arena_release(&scratch);
+}
+
+/* ---- reading */
+
+/* An error in a file of the model's is told by its name alone: the client need not know where the
+ * model is. */
+static const char *without_folder(const char *message) {
+    size_t n = strcspn(message, ": \"");
+    const char *slash = memrchr(message, '/', n);
+    return slash ? slash + 1 : message;
+}
+
+static bool read_model(const Server *s, Job *job, Trouble *t, MxError *err) {
+    if (!job->ask.model || !strcmp(job->ask.model, s->name)) return true;
+    *t = (Trouble){404, "invalid_request_error", "model_not_found", "model", NULL};
+    return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "model: found \"%.100s\", wanted \"%s\"",
+                   job->ask.model, s->name);
+}
+
+/* The text of a prompt, which is a text or ids. */
+static void read_echo(const Server *s, Job *job, const MxJson *json, Asked *out) {
+    const MxJson *text = mx_json_get(json, "prompt");
+    const MxTokens *ids = &out->prompt.tokens;
+    out->echo = mx_json_string(text);
+    out->echo_bytes = mx_json_string_bytes(text);
+    if (!out->echo && s->what->tokenizer)
+        out->echo = mx_tokenizer_decode(&job->arena, s->what->tokenizer, ids->ids, ids->n, false,
+                                        &out->echo_bytes);
+}
+
+static bool read_prompt(const Server *s, Job *job, int64_t i, MxError *err) {
+    MxJson *json = job->ask.prompts[i], *messages = mx_json_get(json, "messages");
+    Asked *out = &job->asked[i];
+    const char *name = job->ask.n_prompts == 1
+                           ? "the prompt"
+                           : mx_arena_printf(&job->arena, "prompt %lld", (long long)i);
+    if (messages && !s->takes_parts)
+        mx_json_set(json, "messages", messages_join_parts(&job->arena, messages));
+    if (!mx_prompt_read(&job->arena, s->words, json, MX_NOWHERE, &out->prompt, err)) return false;
+    if (job->ask.echoes) read_echo(s, job, json, out);
+    return mx_prompt_check(s->state, name, &out->prompt, job->ask.max_tokens, err);
+}
+
+static bool read_prompts(const Server *s, Job *job, MxError *err) {
+    job->asked = mx_new_n(&job->arena, Asked, job->ask.n_prompts);
+    if (job->ask.n_stops && !s->what->tokenizer)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "stop: the model has no tokenizer");
+    for (int64_t i = 0; i < job->ask.n_prompts; i++)
+        if (!read_prompt(s, job, i, err)) return false;
+    return true;
+}
+
+/* The replies, as by default, but for what the request says. With a seed, reply i to a prompt draws
+ * the same numbers in every request. */
+static void prepare(Server *s, Job *job) {
+    const MxAsk *ask = &job->ask;
+    job->n_choices = ask->n_prompts * ask->best_of;
+    job->choice = mx_new_n(&job->arena, Choice, job->n_choices);
+    for (int64_t i = 0; i < job->n_choices; i++) {
+        Choice *choice = &job->choice[i];
+        *choice = (Choice){.job = job,
+                           .index = i,
+                           .asked = &job->asked[i / ask->best_of],
+                           .how = s->how,
+                           .sequences = s->sequences,
+                           .row = -1};
+        MxGenerate *how = &choice->how;
+        how->sampling = ask->sampling;
+        how->max_tokens = ask->max_tokens;
+        how->echoes = ask->echoes && ask->tells_logprobs;
+        how->n_top = ask->n_top;
+        how->stops = ask->stops;
+        how->n_stops = ask->n_stops;
+        how->say = ask->streams ? say : NULL;
+        how->context = choice;
+        how->stream = ask->has_seed ? (uint64_t)(i % ask->best_of) : s->n_streams++;
+    }
+}
+
+bool job_read(Server *s, Job *job) {
+    MxError err = {0};
+    Trouble trouble = {400, "invalid_request_error", NULL, NULL, NULL};
+    job->created = (int64_t)time(NULL);
+    job->deadline = mx_clock_s() + s->what->timeout_s;
+    job->model = s->name;
+    job->tokenizer = s->what->tokenizer;
+    bool ok = mx_ask_read(&job->arena, job->kind, job->body.data, job->body.len, s->what->speak,
+                          &job->ask, &err) &&
+              read_model(s, job, &trouble, &err) && read_prompts(s, job, &err);
+    if (ok) {
+        prepare(s, job);
+    } else {
+        trouble.message = without_folder(err.text.data);
+        if (!trouble.param) trouble.param = job->ask.wrong;
+        job_fail(s, job, &trouble);
+    }
+    mx_error_release(&err);
+    return ok;
+}
+
+/* ---- replies */
+
+/* A prompt whose first reply joins sees its images. */
+static bool look(const Server *s, Job *job, Asked *asked) {
+    MxError err = {0};
+    bool ok = asked->has_looked || mx_prompt_look(&job->arena, s->words, &asked->prompt, &err);
+    asked->has_looked = true;
+    if (!ok) {
+        Trouble *refusal = mx_new(&job->arena, Trouble);
+        *refusal = (Trouble){400, "invalid_request_error", NULL, NULL,
+                             mx_arena_printf(&job->arena, "%s", err.text.data)};
+        job->refusal = refusal;
+    }
+    mx_error_release(&err);
+    return ok;
+}
+
+bool job_join(Server *s, Job *job) {
+    Choice *choice = &job->choice[job->n_joined];
+    choice->row = mx_sequences_join(s->sequences, &job->arena, &choice->how, &choice->asked->prompt,
+                                    choice->how.stream);
+    if (choice->row < 0) return false;
+    job->n_joined++;
+    bool sees = look(s, job, choice->asked);
+    if (!sees) leave(s, choice);
+    if (!sees || !job->ask.streams) return true;
+    begin(job, 200, true);
+    write_text(job, answer_first(&job->arena, choice));
+    return true;
+}
+
+/* A reply is over. */
+static void tell(Server *s, Job *job, Choice *choice) {
+    leave(s, choice);
+    job->n_over++;
+    if (!job->ask.streams) return;
+    Piece rest = next_piece(choice, &choice->reply, "", 0);
+    write_text(job, answer_last(&job->arena, choice, &rest));
+}
+
+bool job_tell(Server *s, Job *job) {
+    for (int64_t i = 0; i < job->n_joined; i++) {
+        Choice *choice = &job->choice[i];
+        if (choice->row >= 0 && mx_sequences_is_over(s->sequences, choice->row))
+            tell(s, job, choice);
+    }
+    if (job->n_over < job->n_choices) return false;
+    begin(job, 200, false);
+    write_text(job,
+               job->ask.streams ? answer_end(&job->arena, job) : answer_whole(&job->arena, job));
+    http_end(job);
+    return true;
+}
