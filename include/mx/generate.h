@@ -11,6 +11,12 @@
 
 /* ---- choice of the next token */
 
+/* What is added to a token's logit. */
+typedef struct MxBias {
+    int32_t id;
+    float value;
+} MxBias;
+
 /* How a token is chosen. Zeros with top_p = 1 and repetition_penalty = 1 choose the likeliest. */
 typedef struct MxSampling {
     double temperature; /* logits are divided by it; 0 = the likeliest token */
@@ -18,6 +24,10 @@ typedef struct MxSampling {
     double top_p;       /* sample from the fewest tokens whose probabilities add up to this */
     double min_p;       /* sample from tokens at least this likely, relative to the likeliest */
     double repetition_penalty; /* divides logits of earlier tokens, or multiplies those below 0 */
+    /* Subtracted from logits of the reply's earlier tokens: once, and for each time it occurred. */
+    double presence_penalty, frequency_penalty;
+    const MxBias *biases; /* [n_biases] ids that the model has */
+    int64_t n_biases;
     uint64_t seed;
     bool tempers_last; /* top_k, top_p and min_p cut before the temperature, not after it */
     bool tempers;      /* reported log-probabilities are those at the temperature */
@@ -33,17 +43,19 @@ typedef struct MxChoice {
                        MxSampling is applied, unless `tempers` is set */
 } MxChoice;
 
-/* mx_sample — the next token of a sequence. The penalty comes first, then the temperature, top_k,
- * top_p and min_p, as in transformers, or the temperature last, as in MaxText's decode. Of equally
+/* mx_sample — the next token of a sequence. Biases come first, then the penalties of repetition,
+ * frequency and presence, as in vLLM, then the temperature, top_k, top_p and min_p, as in
+ * transformers, or the temperature last, as in MaxText's decode. Of equally
  * likely tokens the one with the lower id comes first. The choice depends only on the numbers, the
  * seed, the stream and the position.
  *   logits  [vocab]
- *   seen    the sequence so far, including its prompt
+ *   seen    the sequence so far, including its prompt of n_prompt tokens
  *   stream  number of the sequence, for random numbers; the position is the sequence's length
  * Source: transformers 5.23, generation/logits_process.py; MaxText src/maxtext/inference/
- * inference_utils.py @e591f30c. Test: tests/generate/test_sample.c. */
+ * inference_utils.py @e591f30c; vLLM 0.11, v1/sample/sampler.py; OpenAI's formula of the penalties
+ * of frequency and presence. Test: tests/generate/test_sample.c. */
 MxChoice mx_sample(const MxSampling *how, const float *logits, int64_t vocab, const MxTokens *seen,
-                   uint64_t stream);
+                   int64_t n_prompt, uint64_t stream);
 
 /* mx_likeliest — the n likeliest tokens, the likeliest first, of equally likely ones that with the
  * lower id, with log-probabilities according to the model. n is at most vocab. */

@@ -102,7 +102,8 @@ static bool is_end(const MxGenerate *how, int32_t id) {
 }
 
 static void add_token(const MxSequences *s, Row *row, const float *logits) {
-    MxChoice next = mx_sample(&row->how->sampling, logits, s->vocab, &row->all, row->stream);
+    MxChoice next =
+        mx_sample(&row->how->sampling, logits, s->vocab, &row->all, row->n_prompt, row->stream);
     int64_t place = row->all.n - row->n_prompt + row->n_echoed;
     row->logprobs[place] = (float)next.logprob;
     mx_likeliest(logits, s->vocab, row->n_top, row->top + place * row->n_top);

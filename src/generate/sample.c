@@ -17,6 +17,10 @@ bool mx_sampling_check(const MxSampling *how, MxError *err) {
         {how->min_p >= 0 && how->min_p <= 1, "min-p", "a number from 0 to 1", how->min_p},
         {isfinite(how->repetition_penalty) && how->repetition_penalty > 0, "repetition-penalty",
          "a number above 0", how->repetition_penalty},
+        {fabs(how->presence_penalty) <= 2, "presence-penalty", "a number from -2 to 2",
+         how->presence_penalty},
+        {fabs(how->frequency_penalty) <= 2, "frequency-penalty", "a number from -2 to 2",
+         how->frequency_penalty},
     };
     for (int i = 0; i < MX_COUNT(checks); i++)
         if (!checks[i].is_good)
@@ -32,19 +36,50 @@ static int64_t find_most(const float *x, int64_t n) {
     return most;
 }
 
+/* ---- logits as the settings change them */
+
+static void add_biases(float *logits, const MxSampling *how) {
+    for (int64_t i = 0; i < how->n_biases; i++) logits[how->biases[i].id] += how->biases[i].value;
+}
+
 /* Each token once, however often it was seen. */
-static void penalize(float *logits, int64_t vocab, const MxTokens *seen, double penalty) {
-    MxArena arena = {.name = "penalty"};
-    bool *is_done = mx_new_n(&arena, bool, vocab);
-    for (int64_t i = 0; i < seen->n; i++) {
-        int32_t id = seen->ids[i];
-        if (!is_done[id])
+static void penalize_repetition(float *logits, const int32_t *counts, int64_t vocab,
+                                double penalty) {
+    for (int64_t id = 0; penalty != 1 && id < vocab; id++)
+        if (counts[id])
             logits[id] = (float)(logits[id] < 0 ? (double)logits[id] * penalty
                                                 : (double)logits[id] / penalty);
-        is_done[id] = true;
-    }
-    mx_arena_release(&arena);
 }
+
+static void penalize_made(float *logits, const int32_t *counts, int64_t vocab,
+                          const MxSampling *how) {
+    for (int64_t id = 0; id < vocab; id++)
+        if (counts[id])
+            logits[id] = (float)((double)logits[id] - counts[id] * how->frequency_penalty -
+                                 how->presence_penalty);
+}
+
+static void add_counts(int32_t *counts, const MxTokens *seen, int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i++) counts[seen->ids[i]]++;
+}
+
+/* A copy, or the logits themselves if nothing changes them. */
+static const float *changed(MxArena *arena, const MxSampling *how, const float *logits,
+                            int64_t vocab, const MxTokens *seen, int64_t n_prompt) {
+    bool penalizes = how->presence_penalty != 0 || how->frequency_penalty != 0;
+    if (!penalizes && !how->n_biases && how->repetition_penalty == 1) return logits;
+    float *copy = mx_new_n(arena, float, vocab);
+    int32_t *counts = mx_new_n(arena, int32_t, vocab), *made = mx_new_n(arena, int32_t, vocab);
+    memcpy(copy, logits, (size_t)vocab * sizeof *copy);
+    add_counts(counts, seen, 0, seen->n);
+    add_counts(made, seen, n_prompt, seen->n);
+    add_biases(copy, how);
+    penalize_repetition(copy, counts, vocab, how->repetition_penalty);
+    if (penalizes) penalize_made(copy, made, vocab, how);
+    return copy;
+}
+
+/* ---- */
 
 typedef struct Candidate {
     double p; /* relative to the likeliest */
@@ -119,15 +154,9 @@ void mx_likeliest(const float *logits, int64_t vocab, int64_t n, MxChoice *out) 
 }
 
 MxChoice mx_sample(const MxSampling *how, const float *logits, int64_t vocab, const MxTokens *seen,
-                   uint64_t stream) {
+                   int64_t n_prompt, uint64_t stream) {
     MxArena arena = {.name = "logits"};
-    const float *own = logits;
-    if (how->repetition_penalty != 1) {
-        float *copy = mx_new_n(&arena, float, vocab);
-        memcpy(copy, logits, (size_t)vocab * sizeof *copy);
-        penalize(copy, vocab, seen, how->repetition_penalty);
-        own = copy;
-    }
+    const float *own = changed(&arena, how, logits, vocab, seen, n_prompt);
     int32_t id = how->temperature > 0 ? draw(how, own, vocab, stream, (uint64_t)seen->n)
                                       : (int32_t)find_most(own, vocab);
     MxChoice choice = {.id = id, .logprob = logprob_of(how, logits, vocab, id)};

@@ -2,6 +2,8 @@
  * handled. */
 #include "internal.h"
 
+#include <stdlib.h>
+
 typedef struct Reader {
     MxArena *arena;
     const MxSpeak *defaults;
@@ -85,6 +87,26 @@ static bool read_seed(Reader *r, const Member *m, const MxJson *value) {
     return true;
 }
 
+/* {"464": -100, …}; whether the model has these ids is known later. */
+static bool read_biases(Reader *r, const Member *m, const MxJson *value) {
+    const char *name;
+    MxJson *member;
+    MxBias *out = mx_new_n(r->arena, MxBias, (int64_t)mx_json_length(value) + 1);
+    if (!is_kind(value, "an object")) return misfits(r, m, value);
+    r->ask->sampling.biases = out;
+    for (void *at = NULL; mx_json_next(value, &at, &name, &member); out++) {
+        double x;
+        char *end;
+        long id = strtol(name, &end, 10);
+        bool is_id = *name >= '0' && *name <= '9' && !*end && id <= INT32_MAX;
+        if (!is_id || !mx_json_number(member, &x) || !(x >= m->low && x <= m->high))
+            return misfits(r, m, value);
+        *out = (MxBias){(int32_t)id, (float)x};
+    }
+    r->ask->sampling.n_biases = out - r->ask->sampling.biases;
+    return true;
+}
+
 static bool read_stop(Reader *r, const Member *m, const MxJson *value) {
     enum { MOST = 16 };
     bool is_list = !strcmp(mx_json_kind(value), "a list");
@@ -160,12 +182,6 @@ static bool read_note(Reader *r, const Member *m, const MxJson *value) {
     return true;
 }
 
-/* Numbers that may only be what is so anyway, `low`. */
-static bool read_given(Reader *r, const Member *m, const MxJson *value) {
-    double x;
-    return (mx_json_number(value, &x) && x == m->low) || misfits(r, m, value);
-}
-
 static bool read_false(Reader *r, const Member *m, const MxJson *value) {
     bool x;
     return (mx_json_bool(value, &x) && !x) || misfits(r, m, value);
@@ -223,9 +239,9 @@ static const Member members[] = {
     ROW("n",                   BOTH,       read_count,          "an integer from 1 to 128", AT(n), WITHIN(1, 128)),
     ROW("best_of",             COMPLETION, read_count,          "an integer from 1 to 128", AT(best_of), WITHIN(1, 128)),
     ROW("echo",                COMPLETION, read_bool,           "true or false", AT(echoes)),
-    ROW("frequency_penalty",   BOTH,       read_given,          "0" LATER, .low = 0),
-    ROW("presence_penalty",    BOTH,       read_given,          "0" LATER, .low = 0),
-    ROW("logit_bias",          BOTH,       read_empty,          "{}" LATER, .low = 0),
+    ROW("frequency_penalty",   BOTH,       read_number,         "a number from -2 to 2", AT(sampling.frequency_penalty), WITHIN(-2, 2)),
+    ROW("presence_penalty",    BOTH,       read_number,         "a number from -2 to 2", AT(sampling.presence_penalty), WITHIN(-2, 2)),
+    ROW("logit_bias",          BOTH,       read_biases,         "an object of ids with numbers from -100 to 100", WITHIN(-100, 100)),
     ROW("suffix",              COMPLETION, read_empty,          "\"\"" LATER, .low = 0),
     ROW("functions",           CHAT,       read_empty,          "[]; use \"tools\"", .low = 0),
     ROW("modalities",          CHAT,       read_modalities,     "[\"text\"]" LATER, .low = 0),

@@ -85,6 +85,19 @@ static bool read_prompt(const Server *s, Job *job, int64_t i, MxError *err) {
     return mx_prompt_check(s->state, name, &out->prompt, job->ask.max_tokens, err);
 }
 
+static bool check_biases(const Server *s, Job *job, MxError *err) {
+    const MxSampling *how = &job->ask.sampling;
+    const int64_t vocab = s->source.config->vocab_size;
+    for (int64_t i = 0; i < how->n_biases; i++)
+        if (how->biases[i].id >= vocab) {
+            job->ask.wrong = "logit_bias";
+            return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                           "logit_bias: found the id %d, and the model has ids from 0 to %lld",
+                           how->biases[i].id, (long long)vocab - 1);
+        }
+    return true;
+}
+
 static bool read_prompts(const Server *s, Job *job, MxError *err) {
     job->asked = mx_new_n(&job->arena, Asked, job->ask.n_prompts);
     if (job->ask.n_stops && !s->what->tokenizer)
@@ -130,7 +143,8 @@ bool job_read(Server *s, Job *job) {
     job->tokenizer = s->what->tokenizer;
     bool ok = mx_ask_read(&job->arena, job->kind, job->body.data, job->body.len, s->what->speak,
                           &job->ask, &err) &&
-              read_model(s, job, &trouble, &err) && read_prompts(s, job, &err);
+              read_model(s, job, &trouble, &err) && check_biases(s, job, &err) &&
+              read_prompts(s, job, &err);
     if (ok) {
         prepare(s, job);
     } else {

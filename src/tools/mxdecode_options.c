@@ -92,7 +92,8 @@ static bool choose_mode(CommandLine *line, const Mode *modes, int n, const Chose
 
 /* Values that are numbers. */
 typedef struct Numbers {
-    const char *max_tokens, *temperature, *top_k, *top_p, *min_p, *penalty, *seed, *batch;
+    const char *max_tokens, *temperature, *top_k, *top_p, *min_p, *seed, *batch;
+    const char *repetition, *presence, *frequency;
     const char *queue, *timeout;
 } Numbers;
 
@@ -112,7 +113,9 @@ static bool read_numbers(const Numbers *n, CommandLine *line, MxError *err) {
     mx_option_int("--top-k", n->top_k, 0, INT32_MAX, &s->top_k, err);
     mx_option_number("--top-p", n->top_p, &s->top_p, err);
     mx_option_number("--min-p", n->min_p, &s->min_p, err);
-    mx_option_number("--repetition-penalty", n->penalty, &s->repetition_penalty, err);
+    mx_option_number("--repetition-penalty", n->repetition, &s->repetition_penalty, err);
+    mx_option_number("--presence-penalty", n->presence, &s->presence_penalty, err);
+    mx_option_number("--frequency-penalty", n->frequency, &s->frequency_penalty, err);
     mx_option_int("--seed", n->seed, 0, INT64_MAX, &seed, err);
     mx_option_int("--batch", n->batch, 1, 4096, &out->rows, err);
     s->seed = (uint64_t)seed;
@@ -204,6 +207,14 @@ static int list_replies(CommandLine *line, Numbers *n, Side *out) {
           .takes = "N",
           .doc = "maximum length of a reply (default 128); it ends earlier at a token that ends "
                  "texts"}},
+    };
+    memcpy(out, rows, sizeof rows);
+    return MX_COUNT(rows);
+}
+
+/* Of the choice of tokens. Returns how many. */
+static int list_sampling(Numbers *n, Side *out) {
+    const Side rows[] = {
         {ANSWERS,
          {.name = "--temperature",
           .is_main = true,
@@ -228,9 +239,19 @@ static int list_replies(CommandLine *line, Numbers *n, Side *out) {
           .doc = "sample only from tokens at least X times as likely as the likeliest"}},
         {ANSWERS,
          {.name = "--repetition-penalty",
-          .value = &n->penalty,
+          .value = &n->repetition,
           .takes = "X",
           .doc = "above 1: make tokens that have already occurred less likely"}},
+        {ANSWERS,
+         {.name = "--presence-penalty",
+          .value = &n->presence,
+          .takes = "X",
+          .doc = "subtract X, up to 2, from the logits of tokens that the reply already has"}},
+        {ANSWERS,
+         {.name = "--frequency-penalty",
+          .value = &n->frequency,
+          .takes = "X",
+          .doc = "subtract X, up to 2, for each time that the reply already has the token"}},
         {ANSWERS,
          {.name = "--seed",
           .is_main = true,
@@ -298,6 +319,7 @@ bool decode_read_command_line(int argc, char **argv, MxArena *arena, const Mode 
     Side sides[MOST_SIDES];
     int n_modes = n - 1, n_sides = list_sides(line, sides);
     n_sides += list_replies(line, &numbers, sides + n_sides);
+    n_sides += list_sampling(&numbers, sides + n_sides);
     n_sides += list_tasks(&line->tasks, sides + n_sides);
     n_sides += list_limits(&numbers, sides + n_sides);
     MxOption *options = mx_new_n(arena, MxOption, 1 + n_modes + n_sides);

@@ -55,7 +55,7 @@ START_TEST(tokens_are_drawn_as_often_as_they_should) {
     fill(logits);
     for (int i = 0; i < TIMES; i++) {
         MxTokens before = {seen, draws[_i].seen >= 0};
-        MxChoice choice = mx_sample(&draws[_i].how, logits, VOCAB, &before, (uint64_t)i);
+        MxChoice choice = mx_sample(&draws[_i].how, logits, VOCAB, &before, 0, (uint64_t)i);
         ck_assert(choice.id >= 0 && choice.id < VOCAB);
         ck_assert_double_eq_tol(choice.logprob, log(p[choice.id]), 1e-6);
         count[choice.id]++;
@@ -73,9 +73,50 @@ START_TEST(a_penalty_always_lowers) {
     const float logits[] = {-1, -1.5f, 2, 1.1f};
     int32_t both[] = {0, 2, 2, 2};
     const MxSampling how = {.top_p = 1, .repetition_penalty = 2};
-    ck_assert_int_eq(mx_sample(&how, logits, 2, &(MxTokens){both, 1}, 0).id, 1);
-    ck_assert_int_eq(mx_sample(&how, logits, 4, &(MxTokens){both, 4}, 0).id, 3);
-    ck_assert_int_eq(mx_sample(&how, logits, 4, &(MxTokens){both, 0}, 0).id, 2);
+    ck_assert_int_eq(mx_sample(&how, logits, 2, &(MxTokens){both, 1}, 0, 0).id, 1);
+    ck_assert_int_eq(mx_sample(&how, logits, 4, &(MxTokens){both, 4}, 0, 0).id, 3);
+    ck_assert_int_eq(mx_sample(&how, logits, 4, &(MxTokens){both, 0}, 0, 0).id, 2);
+}
+END_TEST
+
+/* Logits as changed by what was seen, prompt first, of which the largest is chosen: vLLM's order,
+ * by hand. */
+static const struct {
+    double repetition, presence, frequency;
+    MxBias bias;
+    float logits[3];
+    int32_t seen[4];
+    int n_seen, n_prompt;
+    int32_t wanted;
+} changes[] = {
+    {1, 1, 0, {0, 0}, {2, 1.5f, 0}, {0}, 1, 0, 1},            /* 1, 1.5 */
+    {1, 1, 0, {0, 0}, {2, 1.5f, 0}, {0}, 1, 1, 0},            /* of the prompt: nothing */
+    {1, 0.4, 0, {0, 0}, {2, 1.5f, 0}, {0, 0, 0}, 3, 0, 0},    /* once: 1.6 */
+    {1, 0, 0.4, {0, 0}, {2, 1.5f, 0}, {0, 0, 0}, 3, 0, 1},    /* for each: 0.8 */
+    {1, 0, 0.2, {0, 0}, {2, 1.5f, 0}, {0, 0, 0, 0}, 4, 2, 0}, /* two of the reply: 1.6 */
+    {1, 0, 0.2, {0, 0}, {2, 1.5f, 0}, {0, 0, 0, 0}, 4, 1, 1}, /* three: 1.4 */
+    {1, 0.3, 0.2, {0, 0}, {2, 1.5f, 0}, {0, 2}, 2, 0, 0},     /* 1.5 and 1.5: the lower id */
+    {1, 0.3, 0.21, {0, 0}, {2, 1.5f, 0}, {0, 2}, 2, 0, 1},    /* 1.49 */
+    {1, -1, 0, {0, 0}, {2, 1.5f, 0}, {1}, 1, 0, 1},           /* 2.5 */
+    {1, 0, 0, {2, 2.5f}, {2, 1.5f, 0}, {0}, 0, 0, 2},         /* 2.5 */
+    {1, 0, 0, {0, -100}, {2, 1.5f, 0}, {0}, 0, 0, 1},         /* -98 */
+    {2, 0, 0, {0, 1.4f}, {2, 1.8f, 0}, {0}, 1, 0, 1},         /* (2 + 1.4) / 2 = 1.7 */
+    {2, 0.5, 0, {0, 2.4f}, {2, 1.8f, 0}, {0}, 1, 0, 1},       /* (2 + 2.4) / 2 - 0.5 = 1.7 */
+    {2, 0.5, 0, {0, 2.4f}, {2, 1.8f, 0}, {0}, 1, 1, 0},       /* of the prompt: 2.2 */
+};
+
+START_TEST(what_was_seen_changes_logits) {
+    int32_t seen[4];
+    memcpy(seen, changes[_i].seen, sizeof seen);
+    const MxSampling how = {.top_p = 1,
+                            .repetition_penalty = changes[_i].repetition,
+                            .presence_penalty = changes[_i].presence,
+                            .frequency_penalty = changes[_i].frequency,
+                            .biases = &changes[_i].bias,
+                            .n_biases = changes[_i].bias.value != 0};
+    const MxTokens all = {seen, changes[_i].n_seen};
+    MxChoice choice = mx_sample(&how, changes[_i].logits, 3, &all, changes[_i].n_prompt, 0);
+    ck_assert_int_eq(choice.id, changes[_i].wanted);
 }
 END_TEST
 
@@ -89,10 +130,10 @@ START_TEST(choices_follow_the_seed_and_the_place) {
     other.seed = 6;
     for (int n = 0; n < 64; n++) {
         MxTokens before = {seen, n};
-        int32_t id = mx_sample(&how, logits, VOCAB, &before, 3).id;
-        ck_assert_int_eq(id, mx_sample(&how, logits, VOCAB, &before, 3).id);
-        n_other_seed += id != mx_sample(&other, logits, VOCAB, &before, 3).id;
-        n_other_stream += id != mx_sample(&how, logits, VOCAB, &before, 4).id;
+        int32_t id = mx_sample(&how, logits, VOCAB, &before, 0, 3).id;
+        ck_assert_int_eq(id, mx_sample(&how, logits, VOCAB, &before, 0, 3).id);
+        n_other_seed += id != mx_sample(&other, logits, VOCAB, &before, 0, 3).id;
+        n_other_stream += id != mx_sample(&how, logits, VOCAB, &before, 0, 4).id;
     }
     ck_assert_int_gt(n_other_seed, 20);
     ck_assert_int_gt(n_other_stream, 20);
@@ -108,6 +149,9 @@ static const struct {
     {{.top_p = 1.5, .repetition_penalty = 1}, "top-p: found 1.5"},
     {{.top_p = 1, .min_p = 2, .repetition_penalty = 1}, "min-p: found 2"},
     {{.top_p = 1, .top_k = -1, .repetition_penalty = 1}, "top-k: found -1"},
+    {{.top_p = 1, .repetition_penalty = 1, .presence_penalty = 2.5},
+     "presence-penalty: found 2.5, wanted a number from -2 to 2"},
+    {{.top_p = 1, .repetition_penalty = 1, .frequency_penalty = -3}, "frequency-penalty: found -3"},
     {{.top_p = 1}, "repetition-penalty: found 0, wanted a number above 0"},
 };
 
@@ -141,6 +185,7 @@ Suite *sample_suite(void) {
     TCase *tcase = tcase_create("sample");
     tcase_add_loop_test(tcase, tokens_are_drawn_as_often_as_they_should, 0, MX_COUNT(draws));
     tcase_add_test(tcase, a_penalty_always_lowers);
+    tcase_add_loop_test(tcase, what_was_seen_changes_logits, 0, MX_COUNT(changes));
     tcase_add_test(tcase, choices_follow_the_seed_and_the_place);
     tcase_add_loop_test(tcase, numbers_out_of_range_are_refused, 0, MX_COUNT(wrong));
     tcase_add_test(tcase, the_likeliest_come_in_order);

@@ -192,7 +192,19 @@ def echo():
     check("without tokens of the prompt", choices(both)[1]["completion_tokens"] == 16, choices(both))
 
 
-WRONG = [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"prompt":"a","prompt":"b"}', b'{"prompt":{}}', b'{"prompt":[[1],2]}', b'{"prompt":[[1],[]]}', b'{"prompt":["a",[4096]]}',
+def changed_logits():
+    """Penalties and biases, as formulas of the model's own log-probabilities say, greedily."""
+    asked = {"prompt": "the cat", "max_tokens": 20, "logprobs": 20, "presence_penalty": 0.5, "frequency_penalty": 2, "logit_bias": {"32": -9, "116": 1}}
+    said, _, tokens = choices(asked)[0][0]
+    for i, (token, _, top) in enumerate(tokens):
+        worth = lambda t: top[t] - 2 * said[:i].count(t) - 0.5 * (t in said[:i]) + {" ": -9, "t": 1}.get(t, 0)
+        check("the likeliest after all changes", worth(token) >= max(map(worth, top)) - 1e-4, f"{said} {i} {top}")
+    check("other tokens than without", said != choices({"prompt": "the cat", "max_tokens": 20})[0][0][0], said)
+    banned = {"prompt": "the cat", "max_tokens": 20, "temperature": 1, "logit_bias": {str(ord(c)): -100 for c in "aeo"}}
+    check("banned tokens", not set("aeo") & set(choices(banned)[0][0][0]), choices(banned))
+
+
+WRONG = [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"prompt":"a","prompt":"b"}', b'{"prompt":{}}', b'{"prompt":"a","logit_bias":{"260":1}}', b'{"prompt":[[1],2]}', b'{"prompt":[[1],[]]}', b'{"prompt":["a",[4096]]}',
          b'{"prompt":"a","max_tokens":0}', b'{"prompt":"a","max_tokens":1e99}', b'{"prompt":"a","stop":[""]}',
          b'{"prompt":"a","stream":1}', b'{"prompt":[]}', b'{"prompt":[-1]}', b'{"prompt":[4096]}', b'{"prompt":"a","top_p":0}',
          b'{"prompt":"a","wrong":true}', b'{"prompt":"' + b"a" * 5000 + b'"}', b"[" * 100000, b'{"messages":[]}']
@@ -305,6 +317,7 @@ logprobs()
 several()
 best()
 echo()
+changed_logits()
 many_clients()
 wrong_requests()
 clients_that_left()

@@ -81,7 +81,14 @@ static const struct {
     {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"echo\": 1}", "echo: found 1, wanted true or false"},
     {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"stop\": [\"\"]}",
      "stop: found [\"\"], wanted a text"},
-    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"logit_bias\": {\"5\": 1}}", "logit_bias: found"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"logit_bias\": {\"5\": 101}}",
+     "logit_bias: found {\"5\": 101}, wanted an object of ids with numbers from -100 to 100"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"logit_bias\": {\"x\": 1}}", "logit_bias: found"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"logit_bias\": {\"-1\": 1}}", "logit_bias: found"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"logit_bias\": {\"4294967297\": 1}}",
+     "logit_bias: found"},
+    {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"logit_bias\": [1]}", "logit_bias: found [1]"},
+    {MX_ASK_CHAT, "{\"messages\": [], \"presence_penalty\": 2.1}", "presence_penalty: found 2.1"},
     {MX_ASK_CHAT, "{\"messages\": [], \"top_logprobs\": 3}", "top_logprobs: wanted \"logprobs\""},
     {MX_ASK_CHAT, "{\"messages\": [], \"top_logprobs\": 21}", "top_logprobs: found 21, wanted an"},
     {MX_ASK_CHAT, "{\"messages\": {}}", "messages: found {}, wanted a list of messages"},
@@ -126,6 +133,20 @@ START_TEST(members_may_ask_for_what_is_so_anyway) {
                   &err));
     ck_assert_ptr_null(mx_json_get(a.prompts[0], "tools"));
     ck_assert(ask(MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"suffix\": \"\"}", &a, &err));
+}
+END_TEST
+
+START_TEST(logits_may_be_changed) {
+    MxError err = {0};
+    MxAsk a;
+    ck_assert(ask(MX_ASK_COMPLETION,
+                  "{\"prompt\": \"a\", \"logit_bias\": {\"5\": -100, \"0\": 1.5}, "
+                  "\"presence_penalty\": -2, \"frequency_penalty\": 0.5}",
+                  &a, &err));
+    ck_assert(a.sampling.n_biases == 2 && a.sampling.biases[0].id == 5);
+    ck_assert_double_eq((double)a.sampling.biases[1].value, 1.5);
+    ck_assert_double_eq(a.sampling.presence_penalty, -2);
+    ck_assert_double_eq(a.sampling.frequency_penalty, 0.5);
 }
 END_TEST
 
@@ -212,6 +233,7 @@ int main(void) {
     tcase_add_test(tcase, what_is_said_counts_and_the_rest_is_as_by_default);
     tcase_add_loop_test(tcase, wrong_requests_are_told, 0, MX_COUNT(wrong));
     tcase_add_test(tcase, members_may_ask_for_what_is_so_anyway);
+    tcase_add_test(tcase, logits_may_be_changed);
     tcase_add_test(tcase, several_prompts_and_replies);
     tcase_add_test(tcase, the_member_at_fault_is_named);
     tcase_add_test(tcase, parts_become_a_text_where_a_template_takes_no_parts);
