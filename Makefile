@@ -102,7 +102,8 @@ export ASAN_OPTIONS := quarantine_size_mb=8
 endif
 
 # Fuzz targets: tests/fuzz/<name>.c over the closure of one room; without a fuzzer they replay their corpus.
-FUZZERS          := config_yaml http json jsonl picture records request shard_rules template tensors tokenizer
+FUZZERS          := calls config_yaml http json jsonl picture records request shard_rules template tensors tokenizer
+USES.calls       := serve
 USES.config_yaml := config
 USES.http        := serve
 USES.json        := base

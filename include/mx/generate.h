@@ -96,6 +96,8 @@ typedef struct MxGenerate {
     const MxTokenizer *tokenizer; /* NULL = only ids, no text */
     const int32_t *ends;          /* [n_ends] a reply ends with one of these tokens */
     int n_ends;
+    const int32_t *shown; /* [n_shown] special tokens whose text a reply has, too */
+    int n_shown;
     const char *const *stops; /* [n_stops] texts before which a reply's text ends; its tokens
                                  include those of the stop */
     int n_stops;

@@ -20,6 +20,8 @@ typedef struct MxAsk {
     MxSampling sampling;
     int64_t max_tokens; /* 0 = only the prompt is wanted, with `echoes` */
     bool has_seed;
+    bool has_tools;            /* which the chat template gets */
+    bool calls_one;            /* at most one call is told */
     bool streams, tells_usage; /* tells_usage: send the usage at the end of a stream */
     bool tells_logprobs;
     int64_t n_top;      /* likeliest tokens told for each one, with tells_logprobs */

@@ -77,12 +77,32 @@ static void say(const MxGenerate *how, Row *row, size_t to) {
     if (to > row->said) row->said = to;
 }
 
+static bool is_among(const int32_t *ids, int n, int32_t id) {
+    for (int i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+/* The text of a special token, behind what waits for its end. */
+static void add_shown(const MxGenerate *how, Row *row, int32_t id) {
+    size_t n;
+    const char *text = mx_text_stream_end(row->text_stream, &n);
+    mx_text_addn(&row->text, text, n);
+    text = mx_tokenizer_decode(row->arena, how->tokenizer, &id, 1, false, &n);
+    mx_text_addn(&row->text, text, n);
+}
+
 /* More text, the last of it if the row is over. Returns whether a stop ends it. */
 static bool add_text(const MxGenerate *how, Row *row, int32_t id) {
     size_t n;
     if (!row->text_stream) return false;
-    const char *text = mx_text_stream_next(row->text_stream, id, &n);
-    mx_text_addn(&row->text, text, n);
+    const char *text = "";
+    if (is_among(how->shown, how->n_shown, id)) {
+        add_shown(how, row, id);
+    } else {
+        text = mx_text_stream_next(row->text_stream, id, &n);
+        mx_text_addn(&row->text, text, n);
+    }
     if (row->is_over) {
         text = mx_text_stream_end(row->text_stream, &n);
         mx_text_addn(&row->text, text, n);
@@ -95,12 +115,6 @@ static bool add_text(const MxGenerate *how, Row *row, int32_t id) {
 
 /* ---- tokens */
 
-static bool is_end(const MxGenerate *how, int32_t id) {
-    for (int i = 0; i < how->n_ends; i++)
-        if (how->ends[i] == id) return true;
-    return false;
-}
-
 static void add_token(const MxSequences *s, Row *row, const float *logits) {
     MxChoice next =
         mx_sample(&row->how->sampling, logits, s->vocab, &row->all, row->n_prompt, row->stream);
@@ -108,7 +122,8 @@ static void add_token(const MxSequences *s, Row *row, const float *logits) {
     row->logprobs[place] = (float)next.logprob;
     mx_likeliest(logits, s->vocab, row->n_top, row->top + place * row->n_top);
     row->all.ids[row->all.n++] = next.id;
-    bool ends = is_end(row->how, next.id), is_full = row->all.n == row->most;
+    bool ends = is_among(row->how->ends, row->how->n_ends, next.id),
+         is_full = row->all.n == row->most;
     row->is_over = ends || is_full;
     bool stops = add_text(row->how, row, next.id);
     row->is_cut = is_full && !ends && !stops;

@@ -46,8 +46,42 @@ static const char *quoted(MxArena *arena, const Choice *choice, const char *text
     return mx_json_quote(arena, all.len ? all.data : "", all.len);
 }
 
-static const char *reason(const MxReply *reply) {
-    return reply->is_cut ? "length" : "stop";
+static const char *reason(const Choice *choice, const MxReply *reply) {
+    bool calls = choice->calls && choice->calls->n;
+    return reply->is_cut ? "length" : calls ? "tool_calls" : "stop";
+}
+
+/* ---- calls of tools */
+
+/* Nine letters and digits, which templates of Mistral want, and other ones for each call. */
+static const char *id_of(MxArena *arena, const Choice *choice, int64_t call) {
+    static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    enum { LENGTH = 9, LETTERS = sizeof letters - 1 };
+    const Job *job = choice->job;
+    char *id = mx_arena_alloc(arena, LENGTH + 1);
+    uint32_t w[4];
+    mx_philox((uint64_t)job->created, job->number, (uint64_t)choice->index << 32 | (uint64_t)call,
+              w);
+    uint64_t left = w[0] | (uint64_t)w[1] << 32;
+    for (int i = 0; i < LENGTH; i++, left /= LETTERS) id[i] = letters[left % LETTERS];
+    id[LENGTH] = '\0';
+    return id;
+}
+
+/* A list of the calls from number `from` on; events have the numbers. */
+static void add_calls(MxText *out, MxArena *arena, const Choice *choice, int64_t from,
+                      bool is_event) {
+    for (int64_t i = from; i < choice->calls->n; i++) {
+        const Call *call = &choice->calls->call[i];
+        mx_text_add(out, i > from ? ",{" : "[{");
+        if (is_event) mx_text_add(out, "\"index\":%lld,", (long long)i);
+        mx_text_add(out,
+                    "\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":%s,"
+                    "\"arguments\":%s}}",
+                    id_of(arena, choice, i), mx_json_quote(arena, call->name, strlen(call->name)),
+                    mx_json_quote(arena, call->arguments, strlen(call->arguments)));
+    }
+    mx_text_add(out, "]");
 }
 
 /* ---- complete answers */
@@ -71,18 +105,30 @@ static const Choice *next_best(const Choice *choices, int64_t n, bool *is_told) 
     return &choices[best];
 }
 
-static void add_choice(MxText *out, MxArena *arena, const Choice *choice, int64_t index) {
-    const Job *job = choice->job;
+/* Beside calls, a content of spaces is none. */
+static void add_message(MxText *out, MxArena *arena, const Choice *choice) {
     const MxReply *reply = &choice->reply;
-    const char *text = quoted(arena, choice, reply->text, reply->text_bytes);
+    const Calls *calls = choice->calls;
+    const char *text = calls ? calls->content.data : reply->text;
+    size_t n = calls ? calls->content.len : reply->text_bytes;
+    bool has_calls = calls && calls->n;
+    mx_text_add(out, "\"message\":{\"role\":\"assistant\",\"content\":%s",
+                has_calls && calls_are_all(calls) ? "null"
+                                                  : mx_json_quote(arena, n ? text : "", n));
+    if (has_calls) mx_text_add(out, ",\"tool_calls\":");
+    if (has_calls) add_calls(out, arena, choice, 0, false);
+    mx_text_add(out, ",\"refusal\":null}");
+}
+
+static void add_choice(MxText *out, MxArena *arena, const Choice *choice, int64_t index) {
+    const MxReply *reply = &choice->reply;
     mx_text_add(out, "%s{\"index\":%lld,", index ? "," : "", (long long)index);
-    if (job->kind == MX_ASK_CHAT)
-        mx_text_add(out, "\"message\":{\"role\":\"assistant\",\"content\":%s,\"refusal\":null}",
-                    text);
+    if (choice->job->kind == MX_ASK_CHAT)
+        add_message(out, arena, choice);
     else
-        mx_text_add(out, "\"text\":%s", text);
-    answer_add_logprobs(out, job, reply, 0);
-    mx_text_add(out, ",\"finish_reason\":\"%s\"}", reason(reply));
+        mx_text_add(out, "\"text\":%s", quoted(arena, choice, reply->text, reply->text_bytes));
+    answer_add_logprobs(out, choice->job, reply, 0);
+    mx_text_add(out, ",\"finish_reason\":\"%s\"}", reason(choice, reply));
 }
 
 const char *answer_whole(MxArena *arena, const Job *job) {
@@ -126,13 +172,26 @@ const char *answer_first(MxArena *arena, const Choice *choice) {
                  NULL);
 }
 
+/* {"content", "tool_calls"}, each if there is some. */
+static const char *delta(MxArena *arena, const Choice *choice, const Piece *piece) {
+    bool has_calls = choice->calls && choice->calls->n > piece->call;
+    MxText out;
+    mx_text_init(&out, arena);
+    mx_text_add(&out, "\"delta\":{");
+    if (piece->n)
+        mx_text_add(&out, "\"content\":%s%s", mx_json_quote(arena, piece->text, piece->n),
+                    has_calls ? "," : "");
+    if (has_calls) mx_text_add(&out, "\"tool_calls\":");
+    if (has_calls) add_calls(&out, arena, choice, piece->call, true);
+    mx_text_add(&out, "}");
+    return out.data;
+}
+
 const char *answer_text(MxArena *arena, const Choice *choice, const Piece *piece) {
-    const char *value = quoted(arena, choice, piece->text, piece->n);
-    bool is_chat = choice->job->kind == MX_ASK_CHAT;
-    return event(arena, choice,
-                 is_chat ? mx_arena_printf(arena, "\"delta\":{\"content\":%s}", value)
-                         : mx_arena_printf(arena, "\"text\":%s", value),
-                 piece, NULL);
+    if (choice->job->kind == MX_ASK_CHAT)
+        return event(arena, choice, delta(arena, choice, piece), piece, NULL);
+    const char *text = quoted(arena, choice, piece->text, piece->n);
+    return event(arena, choice, mx_arena_printf(arena, "\"text\":%s", text), piece, NULL);
 }
 
 const char *answer_last(MxArena *arena, const Choice *choice, const Piece *piece) {
@@ -140,7 +199,7 @@ const char *answer_last(MxArena *arena, const Choice *choice, const Piece *piece
     const char *text = quoted(arena, choice, NULL, 0);
     return event(arena, choice,
                  is_chat ? "\"delta\":{}" : mx_arena_printf(arena, "\"text\":%s", text), piece,
-                 reason(&piece->reply));
+                 reason(choice, &piece->reply));
 }
 
 const char *answer_end(MxArena *arena, const Job *job) {

@@ -160,6 +160,21 @@ static bool read_chat(Reader *r, const Member *m, const MxJson *value) {
     return true;
 }
 
+static bool read_tools(Reader *r, const Member *m, const MxJson *value) {
+    if (!read_chat(r, m, value)) return false;
+    r->ask->wrong = m->name;
+    if (!messages_check_tools(value, r->err)) return false;
+    r->ask->wrong = NULL;
+    return true;
+}
+
+/* Whether an answer may have several calls. */
+static bool read_parallel(Reader *r, const Member *m, const MxJson *value) {
+    if (!read_bool(r, m, value)) return false;
+    r->ask->calls_one = !r->ask->calls_one;
+    return true;
+}
+
 static bool read_messages(Reader *r, const Member *m, const MxJson *value) {
     if (!read_chat(r, m, value)) return false;
     r->ask->wrong = m->name;
@@ -185,11 +200,6 @@ static bool read_note(Reader *r, const Member *m, const MxJson *value) {
 static bool read_false(Reader *r, const Member *m, const MxJson *value) {
     bool x;
     return (mx_json_bool(value, &x) && !x) || misfits(r, m, value);
-}
-
-static bool read_true(Reader *r, const Member *m, const MxJson *value) {
-    bool x;
-    return (mx_json_bool(value, &x) && x) || misfits(r, m, value);
 }
 
 static bool read_empty(Reader *r, const Member *m, const MxJson *value) {
@@ -218,9 +228,9 @@ static const Member members[] = {
     ROW("model",               BOTH,       read_text,           "a text", AT(model)),
     ROW("prompt",              COMPLETION, read_prompts,        "a text, a list of ids, or a list of these", AT(prompts)),
     ROW("messages",            CHAT,       read_messages,       "a list of messages", .low = 0),
-    ROW("tools",               CHAT,       read_chat,           "a list of tools", .low = 0),
+    ROW("tools",               CHAT,       read_tools,          "a list of tools", .low = 0),
     ROW("tool_choice",         CHAT,       read_tool_choice,    "\"auto\" or \"none\"" LATER, .low = 0),
-    ROW("parallel_tool_calls", CHAT,       read_true,           "true" LATER, .low = 0),
+    ROW("parallel_tool_calls", CHAT,       read_parallel,       "true or false", AT(calls_one)),
     ROW("max_tokens",          COMPLETION, read_max_tokens,     NULL, AT(max_tokens), .low = 0),
     ROW("max_tokens",          CHAT,       read_max_tokens,     NULL, AT(max_tokens), .low = 1),
     ROW("max_completion_tokens", CHAT,     read_max_tokens,     NULL, AT(max_tokens), .low = 1),
@@ -272,6 +282,7 @@ static bool read_member(Reader *r, MxAskKind kind, const char *name, const MxJso
 /* A conversation is one prompt. */
 static void take_chat(Reader *r) {
     if (r->hides_tools) mx_json_remove(r->chat, "tools");
+    r->ask->has_tools = mx_json_length(mx_json_get(r->chat, "tools")) > 0;
     r->ask->prompts = mx_new(r->arena, MxJson *);
     r->ask->prompts[0] = r->chat;
     r->ask->n_prompts = 1;

@@ -3,6 +3,8 @@
 #ifndef SERVE_INTERNAL_H
 #define SERVE_INTERNAL_H
 
+#include "calls.h"
+
 #include <mx/serve.h>
 
 typedef struct Http Http;
@@ -34,6 +36,9 @@ typedef struct Choice {
     MxReply reply;  /* once it is over */
     int64_t n_told; /* tokens that events have had */
     bool has_echoed;
+    Calls *calls;        /* of tools; NULL = the text is not read */
+    size_t content_told; /* bytes that events have had */
+    int64_t n_calls_told;
 } Choice;
 
 /* What is asked; the worker's while it is at work, after http.c has handed it over. */
@@ -95,10 +100,11 @@ bool serve_bind(MxArena *arena, const char *address, int *descriptor, char **url
 
 /* ---- answers as JSON (answer.c) */
 
-/* A piece of a choice's reply: some text, and its tokens from `from` on. */
+/* A piece of a choice's reply: some text, calls from `call` on, and tokens from `from` on. */
 typedef struct Piece {
     const char *text; /* [n] */
     size_t n;
+    int64_t call;
     MxReply reply;
     int64_t from;
 } Piece;
@@ -120,12 +126,22 @@ void answer_add_logprobs(MxText *out, const Job *job, const MxReply *reply, int6
 
 /* ---- messages (messages.c) */
 
-/* messages_check — that they are objects with a role and a text or parts. Errors (exit 65): the
- * message's number. messages_take_parts — whether a template takes a list of texts for a text.
- * messages_join_parts — for one that does not: parts of texts become one text, a line for each, as
- * in vLLM. Test: tests/serve/test_serve.c. */
+/* What a chat template takes, as it turns out when it renders. */
+typedef struct Habits {
+    bool takes_parts;         /* a list of texts for a text */
+    bool takes_tools;         /* they change the text */
+    bool wants_texts;         /* arguments of calls as texts, not as objects */
+    const CallFormat *format; /* in which it has calls; NULL = none that is known */
+} Habits;
+
+/* messages_check — that they are objects with a role and a text or parts, or calls.
+ * messages_check_tools — that each is a function with a name. Errors (exit 65): the message's
+ * number. messages_habits — of a template. messages_as_taken — messages for it: parts of texts
+ * become one text, a line for each, as in vLLM, and arguments objects or texts. Test:
+ * tests/serve/test_serve.c. */
 bool messages_check(const MxJson *messages, MxError *err);
-bool messages_take_parts(const MxChat *chat);
-const MxJson *messages_join_parts(MxArena *arena, const MxJson *messages);
+bool messages_check_tools(const MxJson *tools, MxError *err);
+Habits messages_habits(const MxChat *chat);
+const MxJson *messages_as_taken(MxArena *arena, const Habits *habits, const MxJson *messages);
 
 #endif

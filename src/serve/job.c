@@ -30,18 +30,41 @@ void job_fail(Server *s, Job *job, const Trouble *t) {
 
 /* With the tokens that have come since the last one. */
 static Piece next_piece(Choice *choice, const MxReply *reply, const char *text, size_t n) {
-    return (Piece){.text = text, .n = n, .reply = *reply, .from = choice->n_told};
+    return (Piece){.text = text,
+                   .n = n,
+                   .call = choice->n_calls_told,
+                   .reply = *reply,
+                   .from = choice->n_told};
+}
+
+static void write_piece(Choice *choice, const MxReply *reply, const char *text, size_t n) {
+    MxArena scratch = {.name = "event"};
+    Piece piece = next_piece(choice, reply, text, n);
+    write_text(choice->job, answer_text(&scratch, choice, &piece));
+    choice->n_told = reply->tokens.n;
+    choice->has_echoed = true;
+    if (choice->calls) choice->n_calls_told = choice->calls->n;
+    mx_arena_release(&scratch);
+}
+
+/* What has turned out to be content or a call, if anything has. */
+static void write_read(Choice *choice, const MxReply *reply) {
+    const Calls *calls = choice->calls;
+    size_t from = choice->content_told, n = calls->content.len - from;
+    if (!n && calls->n == choice->n_calls_told) return;
+    choice->content_told = calls->content.len;
+    write_piece(choice, reply, n ? calls->content.data + from : "", n);
 }
 
 static void say(void *context, const char *text, size_t n) {
     Choice *choice = context;
-    MxArena scratch = {.name = "event"};
     MxReply reply = mx_sequences_reply(choice->sequences, choice->row);
-    Piece piece = next_piece(choice, &reply, text, n);
-    write_text(choice->job, answer_text(&scratch, choice, &piece));
-    choice->n_told = reply.tokens.n;
-    choice->has_echoed = true;
-    mx_arena_release(&scratch);
+    if (!choice->calls) {
+        write_piece(choice, &reply, text, n);
+        return;
+    }
+    calls_add(choice->calls, text, n, false);
+    write_read(choice, &reply);
 }
 
 /* ---- reading */
@@ -78,8 +101,8 @@ static bool read_prompt(const Server *s, Job *job, int64_t i, MxError *err) {
     const char *name = job->ask.n_prompts == 1
                            ? "the prompt"
                            : mx_arena_printf(&job->arena, "prompt %lld", (long long)i);
-    if (messages && !s->takes_parts)
-        mx_json_set(json, "messages", messages_join_parts(&job->arena, messages));
+    if (messages)
+        mx_json_set(json, "messages", messages_as_taken(&job->arena, &s->habits, messages));
     if (!mx_prompt_read(&job->arena, s->words, json, MX_NOWHERE, &out->prompt, err)) return false;
     if (job->ask.echoes) read_echo(s, job, json, out);
     return mx_prompt_check(s->state, name, &out->prompt, job->ask.max_tokens, err);
@@ -98,6 +121,12 @@ static bool check_biases(const Server *s, Job *job, MxError *err) {
     return true;
 }
 
+static bool check_tools(const Server *s, Job *job, MxError *err) {
+    if (!job->ask.has_tools || !s->what->speak->chat || s->habits.takes_tools) return true;
+    job->ask.wrong = "tools";
+    return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "tools: the chat template takes none");
+}
+
 static bool read_prompts(const Server *s, Job *job, MxError *err) {
     job->asked = mx_new_n(&job->arena, Asked, job->ask.n_prompts);
     if (job->ask.n_stops && !s->what->tokenizer)
@@ -105,6 +134,14 @@ static bool read_prompts(const Server *s, Job *job, MxError *err) {
     for (int64_t i = 0; i < job->ask.n_prompts; i++)
         if (!read_prompt(s, job, i, err)) return false;
     return true;
+}
+
+static void read_calls(const Server *s, Choice *choice) {
+    MxArena *arena = &choice->job->arena;
+    choice->calls = mx_new(arena, Calls);
+    calls_init(choice->calls, arena, s->habits.format, choice->job->ask.calls_one ? 1 : INT64_MAX);
+    choice->how.shown = s->shown;
+    choice->how.n_shown = s->n_shown;
 }
 
 /* The replies, as by default, but for what the request says. With a seed, reply i to a prompt draws
@@ -130,6 +167,7 @@ static void prepare(Server *s, Job *job) {
         how->n_stops = ask->n_stops;
         how->say = ask->streams ? say : NULL;
         how->context = choice;
+        if (ask->has_tools && s->habits.format) read_calls(s, choice);
         how->stream = ask->has_seed ? (uint64_t)(i % ask->best_of) : s->n_streams++;
     }
 }
@@ -144,7 +182,7 @@ bool job_read(Server *s, Job *job) {
     bool ok = mx_ask_read(&job->arena, job->kind, job->body.data, job->body.len, s->what->speak,
                           &job->ask, &err) &&
               read_model(s, job, &trouble, &err) && check_biases(s, job, &err) &&
-              read_prompts(s, job, &err);
+              check_tools(s, job, &err) && read_prompts(s, job, &err);
     if (ok) {
         prepare(s, job);
     } else {
@@ -191,8 +229,14 @@ bool job_join(Server *s, Job *job) {
 static void tell(Server *s, Job *job, Choice *choice) {
     leave(s, choice);
     job->n_over++;
+    const MxReply *reply = &choice->reply;
+    if (choice->calls && job->ask.streams)
+        calls_add(choice->calls, "", 0, true);
+    else if (choice->calls)
+        calls_add(choice->calls, reply->text, reply->text_bytes, true);
     if (!job->ask.streams) return;
-    Piece rest = next_piece(choice, &choice->reply, "", 0);
+    if (choice->calls) write_read(choice, reply);
+    Piece rest = next_piece(choice, reply, "", 0);
     write_text(job, answer_last(&job->arena, choice, &rest));
 }
 

@@ -20,8 +20,10 @@ typedef struct Server {
     MxWords words;
     Http *http;
     const char *name, *model, *models;
-    bool takes_parts; /* see messages_take_parts */
-    List waiting;     /* with replies that have no row yet */
+    Habits habits;  /* of the chat template */
+    int32_t *shown; /* [n_shown] special tokens that calls of tools have */
+    int n_shown;
+    List waiting; /* with replies that have no row yet */
     List running;
     uint64_t n_jobs;
     uint64_t n_streams; /* of random numbers, for replies without a seed */

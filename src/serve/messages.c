@@ -1,5 +1,5 @@
-/* messages.c — messages of a request: their form, and parts of texts for templates that take
- * nothing but a text. */
+/* messages.c — messages of a request: their form, and what a chat template takes them in: parts of
+ * texts, tools, arguments of calls. */
 #include "internal.h"
 
 static bool is_kind(const MxJson *value, const char *kind) {
@@ -28,18 +28,60 @@ static bool check_parts(const MxJson *parts, size_t message, MxError *err) {
     return true;
 }
 
+/* Arguments: an object, or its text. */
+static MxJson *open_arguments(MxArena *arena, const MxJson *value) {
+    MxError err = {0};
+    const char *text = mx_json_string(value);
+    size_t n = mx_json_string_bytes(value);
+    MxJson *out = text && !n ? mx_json_object(arena)
+                  : text     ? mx_json_parse_value(arena, text, n, MX_NOWHERE, &err)
+                             : (MxJson *)(uintptr_t)value;
+    mx_error_release(&err);
+    return is_kind(out, "an object") ? out : NULL;
+}
+
+static bool check_calls(const MxJson *calls, size_t message, MxError *err) {
+    MxArena scratch = {.name = "arguments"};
+    bool ok = true;
+    for (size_t i = 0; ok && i < mx_json_length(calls); i++) {
+        const MxJson *function = mx_json_get(mx_json_at(calls, i), "function");
+        const MxJson *arguments = mx_json_get(function, "arguments");
+        ok = mx_json_string(mx_json_get(function, "name")) &&
+             (!arguments || open_arguments(&scratch, arguments));
+        if (!ok)
+            mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                    "messages[%zu].tool_calls[%zu]: wanted {\"function\": {\"name\": a text, "
+                    "\"arguments\": a text of a JSON object}}",
+                    message, i);
+    }
+    mx_arena_release(&scratch);
+    return ok;
+}
+
 static bool check_message(const MxJson *message, size_t i, MxError *err) {
     const MxJson *content = mx_json_get(message, "content");
+    const MxJson *calls = mx_json_get(message, "tool_calls");
     bool is_none = !content || is_kind(content, "null");
     if (!mx_json_string(mx_json_get(message, "role")))
         return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                        "messages[%zu]: wanted {\"role\": a text, \"content\": …}", i);
-    if (is_none && mx_json_length(mx_json_get(message, "tool_calls"))) return true;
+    if (!check_calls(calls, i, err)) return false;
+    if (is_none && mx_json_length(calls)) return true;
     if (!is_none && mx_json_string(content)) return true;
     if (is_kind(content, "a list")) return check_parts(content, i, err);
     return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                    "messages[%zu].content: found %s, wanted a text or a list of parts", i,
                    content ? mx_json_kind(content) : "nothing");
+}
+
+bool messages_check_tools(const MxJson *tools, MxError *err) {
+    for (size_t i = 0; i < mx_json_length(tools); i++)
+        if (!mx_json_string(mx_json_get(mx_json_get(mx_json_at(tools, i), "function"), "name")))
+            return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                           "tools[%zu]: wanted {\"type\": \"function\", \"function\": {\"name\": a "
+                           "text, …}}",
+                           i);
+    return true;
 }
 
 bool messages_check(const MxJson *messages, MxError *err) {
@@ -48,12 +90,12 @@ bool messages_check(const MxJson *messages, MxError *err) {
     return true;
 }
 
-/* ---- parts */
+/* ---- what a template takes */
 
-/* Renders one message of a user's; NULL = the template cannot. */
-static const char *render(MxArena *arena, const MxChat *chat, const char *content) {
-    const char *json =
-        mx_arena_printf(arena, "{\"messages\":[{\"role\":\"user\",\"content\":%s}]}", content);
+/* Renders messages; NULL = the template cannot. */
+static const char *render(MxArena *arena, const MxChat *chat, const char *messages,
+                          const char *tools) {
+    const char *json = mx_arena_printf(arena, "{\"messages\":[%s],\"tools\":%s}", messages, tools);
     MxError err = {0};
     MxRendered out;
     const MxJson *request = mx_json_parse(arena, json, strlen(json), "probe", &err);
@@ -62,13 +104,29 @@ static const char *render(MxArena *arena, const MxChat *chat, const char *conten
     return ok ? out.text : NULL;
 }
 
-bool messages_take_parts(const MxChat *chat) {
+#define SAYS(content) "{\"role\":\"user\",\"content\":" content "}"
+#define CALLS(arguments)                                                                           \
+    SAYS("\"Hi\"")                                                                                 \
+    ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"abcdefghi\","             \
+    "\"type\":\"function\",\"function\":{\"name\":\"probe\",\"arguments\":" arguments "}}]}"
+static const char probe_tools[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"probe\",\"description\":\"d\","
+    "\"parameters\":{\"type\":\"object\",\"properties\":{}}}}]";
+
+Habits messages_habits(const MxChat *chat) {
     MxArena arena = {.name = "probe"};
-    const char *whole = render(&arena, chat, "\"Hi\"");
-    const char *parts = render(&arena, chat, "[{\"type\":\"text\",\"text\":\"Hi\"}]");
-    bool takes = !whole || (parts && !strcmp(whole, parts));
+    const char *whole = render(&arena, chat, SAYS("\"Hi\""), "null");
+    const char *parts = render(&arena, chat, SAYS("[{\"type\":\"text\",\"text\":\"Hi\"}]"), "null");
+    const char *tools = render(&arena, chat, SAYS("\"Hi\""), probe_tools);
+    const char *objects = render(&arena, chat, CALLS("{\"probed\":1}"), probe_tools);
+    const char *texts = render(&arena, chat, CALLS("\"{\\\"probed\\\":1}\""), probe_tools);
+    const char *calls = objects ? objects : texts;
+    Habits out = {.takes_parts = !whole || (parts && !strcmp(whole, parts)),
+                  .takes_tools = tools && (!whole || strcmp(whole, tools)),
+                  .wants_texts = !objects && texts,
+                  .format = calls ? calls_format_of(calls, "probe") : NULL};
     mx_arena_release(&arena);
-    return takes;
+    return out;
 }
 
 /* The parts' texts, a line each; NULL = there are others. */
@@ -88,16 +146,42 @@ static const MxJson *join(MxArena *arena, const MxJson *parts) {
     return joined;
 }
 
-const MxJson *messages_join_parts(MxArena *arena, const MxJson *messages) {
-    MxJson *list = mx_json_put_array(mx_json_object(arena), "messages"), *value;
+static void add_members(MxJson *to, const MxJson *from) {
     const char *name;
-    for (size_t i = 0; i < mx_json_length(messages); i++) {
+    MxJson *value;
+    for (void *at = NULL; mx_json_next(from, &at, &name, &value);) mx_json_set(to, name, value);
+}
+
+/* Calls whose arguments are as the template wants them. */
+static void add_calls(MxArena *arena, const Habits *habits, const MxJson *calls, MxJson *to) {
+    MxJson *list = mx_json_put_array(to, "tool_calls");
+    for (size_t i = 0; i < mx_json_length(calls); i++) {
+        const MxJson *call = mx_json_at(calls, i), *function = mx_json_get(call, "function");
+        const MxJson *arguments = mx_json_get(function, "arguments");
         MxJson *made = mx_json_push_object(list);
-        for (void *at = NULL; mx_json_next(mx_json_at(messages, i), &at, &name, &value);) {
-            bool is_parts = !strcmp(name, "content") && is_kind(value, "a list");
-            const MxJson *joined = is_parts ? join(arena, value) : NULL;
-            mx_json_set(made, name, joined ? joined : value);
-        }
+        add_members(made, call);
+        MxJson *own = mx_json_put_object(made, "function");
+        add_members(own, function);
+        if (!arguments) continue;
+        const MxJson *opened = open_arguments(arena, arguments);
+        if (habits->wants_texts)
+            mx_json_set_string(own, "arguments", mx_json_dump(arena, opened, false));
+        else
+            mx_json_set(own, "arguments", opened);
+    }
+}
+
+const MxJson *messages_as_taken(MxArena *arena, const Habits *habits, const MxJson *messages) {
+    MxJson *list = mx_json_put_array(mx_json_object(arena), "messages");
+    for (size_t i = 0; i < mx_json_length(messages); i++) {
+        const MxJson *message = mx_json_at(messages, i);
+        const MxJson *content = mx_json_get(message, "content"), *joined = NULL;
+        const MxJson *calls = mx_json_get(message, "tool_calls");
+        MxJson *made = mx_json_push_object(list);
+        add_members(made, message);
+        if (!habits->takes_parts && is_kind(content, "a list")) joined = join(arena, content);
+        if (joined) mx_json_set(made, "content", joined);
+        if (mx_json_length(calls)) add_calls(arena, habits, calls, made);
     }
     return list;
 }

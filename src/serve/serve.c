@@ -174,6 +174,27 @@ static const char *name_of(MxArena *arena, const char *dir) {
     return slash && slash[1] ? slash + 1 : name;
 }
 
+/* Special tokens among the marks of calls. */
+static void find_shown(MxArena *arena, Server *s) {
+    const MxTokenizer *tokenizer = s->what->tokenizer;
+    const CallFormat *format = s->habits.format;
+    const char *mark;
+    int n = 0;
+    if (!tokenizer || !format) return;
+    while (calls_mark(format, n)) n++;
+    s->shown = mx_new_n(arena, int32_t, n + 1);
+    for (int i = 0; (mark = calls_mark(format, i)); i++) {
+        MxError ignored = {0};
+        MxTokens ids;
+        size_t n_bytes = 1;
+        const MxEncoding text = {.text = mark, .n = strlen(mark), .is_rendered = true};
+        bool is_one = mx_tokenizer_encode(arena, tokenizer, text, &ids, &ignored) && ids.n == 1;
+        if (is_one) mx_tokenizer_decode(arena, tokenizer, ids.ids, 1, true, &n_bytes);
+        if (is_one && !n_bytes) s->shown[s->n_shown++] = ids.ids[0];
+        mx_error_release(&ignored);
+    }
+}
+
 static bool open_server(MxArena *arena, const MxServe *what, Server *s, MxError *err) {
     const MxSpeak *speak = what->speak;
     MxGeneration shape = {.rows = speak->rows,
@@ -186,7 +207,8 @@ static bool open_server(MxArena *arena, const MxServe *what, Server *s, MxError 
         arena, "{\"id\":%s,\"object\":\"model\",\"created\":%lld,\"owned_by\":\"mxtrain\"}",
         mx_json_quote(arena, s->name, strlen(s->name)), (long long)time(NULL));
     s->models = mx_arena_printf(arena, "{\"object\":\"list\",\"data\":[%s]}\n", s->model);
-    s->takes_parts = !speak->chat || messages_take_parts(speak->chat);
+    if (speak->chat) s->habits = messages_habits(speak->chat);
+    find_shown(arena, s);
     if (!mx_speak_find(arena, what->dir, true, what->tokenizer, speak, &s->source, &s->how, err))
         return false;
     s->words = mx_speak_words(arena, &s->source, what->tokenizer, speak, true);
@@ -209,6 +231,13 @@ static void print_start(const Server *s, const char *url) {
     else if (!speak->chat)
         printf("no chat template: /v1/chat/completions is refused; --chat-template FILE or a name "
                "such as chatml sets one\n");
+    const CallFormat *format = s->habits.format;
+    if (speak->chat && !s->habits.takes_tools)
+        printf("the chat template takes no tools: requests with \"tools\" are refused\n");
+    else if (speak->chat)
+        printf("calls of tools are %s%s\n",
+               format ? "read in the format " : "told as text: the template's format is not known",
+               format ? calls_format_name(format) : "");
     fflush(stdout);
 }
 

@@ -491,6 +491,36 @@ START_TEST(sequences_with_one_prompt) {
 }
 END_TEST
 
+/* A special token has no text, unless it is among those that are shown: here one that a bias makes
+ * the likeliest everywhere. */
+START_TEST(special_tokens_that_are_shown) {
+    enum { MORE = 3 };
+    const char *dir = mx_path_dir(&arena, goldens_need(&arena, "hf/models/mistral/config.json"));
+    const char *tokens = goldens_need(&arena, "hf/tokenizers/gemma/tokenizer.json");
+    MxError err = {0};
+    MxTokenizer *tokenizer;
+    MxReply reply;
+    int32_t ids[] = {3, 20, 37};
+    const MxPrompt prompt = {.tokens = {ids, MX_COUNT(ids)}};
+    ck_assert(mx_tokenizer_open(&arena, "huggingface", tokens, &tokenizer, &err));
+    const int32_t bos = mx_tokenizer_bos(tokenizer);
+    const MxBias bias = {bos, 100};
+    const MxGeneration what = {.rows = 1, .capacity = MORE + MX_COUNT(ids), .chunk = 4};
+    for (int n_shown = 0; n_shown < 2; n_shown++) {
+        MxGenerate how = {.sampling = greedy,
+                          .max_tokens = MORE,
+                          .tokenizer = tokenizer,
+                          .shown = &bos,
+                          .n_shown = n_shown};
+        how.sampling.biases = &bias;
+        how.sampling.n_biases = 1;
+        ck_assert(mx_generate(&arena, open_model(dir, what), &how, &prompt, 1, &reply, &err));
+        ck_assert_int_eq(reply.tokens.ids[MORE - 1], bos);
+        ck_assert_str_eq(reply.text_bytes ? reply.text : "", n_shown ? "<bos><bos><bos>" : "");
+    }
+}
+END_TEST
+
 /* Of the tokens of a prompt, by logits of all of them; without a reply. */
 START_TEST(echoes_of_a_prompt) {
     enum { LENGTH = 13, TOP = 3 };
@@ -544,6 +574,7 @@ Suite *generate_suite(void) {
     tcase_add_loop_test(tcase, logits_are_those_of_transformers, 0, MX_COUNT(models));
     tcase_add_test(tcase, unequal_prompts_do_not_disturb_each_other);
     tcase_add_test(tcase, echoes_of_a_prompt);
+    tcase_add_test(tcase, special_tokens_that_are_shown);
     tcase_add_test(tcase, those_that_see_ahead_do_not_generate);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("families");

@@ -223,9 +223,13 @@ def wrong_requests():
     for method, path, wanted in [("GET", "/v1/completions", 405), ("POST", "/v1/models", 405), ("GET", "/etc/passwd", 404),
                                  ("GET", "/../../etc/passwd", 404), ("POST", "/", 404)]:
         check("a wrong place", ask(path, None, method)[0] == wanted, path)
-    status, text = ask("/v1/chat/completions", b'{"messages":[{"role":"assistant","tool_calls":[{}]}]}')
+    chat = {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}]}
+    status, text = ask("/v1/chat/completions", json.dumps(chat))
     error = json.loads(text)["error"]
     check("a template's error names no folder", status == 400 and "/" not in error["message"] and error["param"] == "messages", text)
+    chat = {"messages": [{"role": "user", "content": "a"}], "tools": [{"function": {"name": "f"}}]}
+    status, text = ask("/v1/chat/completions", json.dumps(chat))
+    check("tools that the template does not take", status == 400 and json.loads(text)["error"]["param"] == "tools", text)
     status, text = ask("/v1/chat/completions", json.dumps({"model": "other", "messages": [{"role": "user", "content": "a"}]}))
     check("another model", status == 404 and json.loads(text)["error"]["code"] == "model_not_found", text)
     check("a body that is too large", ask("/v1/completions", b"x" * (2 << 20))[0] == 413)

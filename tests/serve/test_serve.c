@@ -1,9 +1,8 @@
 /* test_serve.c — what requests say, and addresses. What clients see is in run.sh. */
-#include "common/suite.h"
+#include "serve_test.h"
 
 #include "serve/internal.h"
 
-#include <check.h>
 #include <stdio.h>
 
 static MxArena arena = {.name = "test"};
@@ -97,6 +96,18 @@ static const struct {
      "messages[0].content: found null, wanted a text or a list of parts"},
     {MX_ASK_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"audio\"}]}]}",
      "messages[0].content[0]: wanted {\"type\": \"text\""},
+    {MX_ASK_CHAT,
+     "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", "
+     "\"arguments\": \"{\"}}]}]}",
+     "messages[0].tool_calls[0]: wanted {\"function\": {\"name\""},
+    {MX_ASK_CHAT, "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{}]}]}",
+     "messages[0].tool_calls[0]: wanted {\"function\": {\"name\""},
+    {MX_ASK_CHAT, "{\"messages\": [{\"role\": \"tool\", \"tool_call_id\": \"a\"}]}",
+     "messages[0].content: found nothing, wanted a text"},
+    {MX_ASK_CHAT, "{\"messages\": [], \"tools\": [{\"type\": \"function\"}]}",
+     "tools[0]: wanted {\"type\": \"function\", \"function\""},
+    {MX_ASK_CHAT, "{\"messages\": [], \"tool_choice\": {\"type\": \"function\"}}",
+     "tool_choice: found {\"type\": \"function\"}, wanted \"auto\" or \"none\""},
     {MX_ASK_CHAT, "{\"messages\": [], \"tool_choice\": \"required\"}",
      "tool_choice: found \"required\", wanted \"auto\" or \"none\""},
     {MX_ASK_CHAT, "{\"messages\": [], \"modalities\": [\"audio\"]}", "modalities: found"},
@@ -123,14 +134,18 @@ START_TEST(members_may_ask_for_what_is_so_anyway) {
     MxAsk a;
     ck_assert_msg(
         ask(MX_ASK_CHAT,
-            "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{}]}], \"tools\": [{}], "
+            "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": "
+            "\"f\", \"arguments\": \"{}\"}}]}], \"tools\": [{\"function\": {\"name\": \"f\"}}], "
             "\"tool_choice\": \"auto\", \"parallel_tool_calls\": true, \"modalities\": [\"text\"], "
             "\"functions\": [], \"service_tier\": \"auto\"}",
             &a, &err),
         "%s", err.text.data);
     ck_assert_int_eq((int)mx_json_length(mx_json_get(a.prompts[0], "tools")), 1);
-    ck_assert(ask(MX_ASK_CHAT, "{\"tools\": [{}], \"messages\": [], \"tool_choice\": \"none\"}", &a,
-                  &err));
+    ck_assert(a.has_tools && !a.calls_one);
+    ck_assert(ask(MX_ASK_CHAT,
+                  "{\"tools\": [{\"function\": {\"name\": \"f\"}}], \"messages\": [], "
+                  "\"tool_choice\": \"none\"}",
+                  &a, &err));
     ck_assert_ptr_null(mx_json_get(a.prompts[0], "tools"));
     ck_assert(ask(MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"suffix\": \"\"}", &a, &err));
 }
@@ -186,18 +201,52 @@ START_TEST(parts_become_a_text_where_a_template_takes_no_parts) {
     MxChat *chat;
     ck_assert(
         mx_chat_open(&arena, (MxChatFrom){.text = texts, .where = {.file = "texts"}}, &chat, &err));
-    ck_assert(!messages_take_parts(chat));
+    ck_assert(!messages_habits(chat).takes_parts);
     ck_assert(
         mx_chat_open(&arena, (MxChatFrom){.text = parts, .where = {.file = "parts"}}, &chat, &err));
-    ck_assert(messages_take_parts(chat));
+    ck_assert(messages_habits(chat).takes_parts);
     static const char body[] =
         "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
         "\"text\", \"text\": \"\u00e9\"}]}, {\"role\": \"user\", \"content\": [{\"type\": "
         "\"image\"}]}]";
     const MxJson *list = mx_json_parse_value(&arena, body, strlen(body), MX_NOWHERE, &err);
-    list = messages_join_parts(&arena, list);
+    list = messages_as_taken(&arena, &(Habits){.takes_parts = false}, list);
     ck_assert_str_eq(mx_json_string(mx_json_get(mx_json_at(list, 0), "content")), "a\n\u00e9");
     ck_assert_str_eq(mx_json_kind(mx_json_get(mx_json_at(list, 1), "content")), "a list");
+}
+END_TEST
+
+/* Of OpenAI's texts: objects, or texts of a template that wants these. */
+START_TEST(arguments_are_as_a_template_takes_them) {
+    static const char objects[] =
+        "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}"
+        "{% endfor %}{% endfor %}";
+    static const char texts[] =
+        "{% for m in messages %}{% for c in m.tool_calls %}{{ 'a' + c.function.arguments }}"
+        "{% endfor %}{% endfor %}";
+    static const char body[] = "[{\"role\": \"assistant\", \"tool_calls\": [{\"id\": \"x\", "
+                               "\"function\": {\"name\": \"f\", "
+                               "\"arguments\": \"{\\\"a\\\":  1}\"}}, {\"function\": {\"name\": "
+                               "\"g\", \"arguments\": \"\"}}]}]";
+    MxError err = {0};
+    MxChat *chat;
+    for (int wants = 0; wants < 2; wants++) {
+        const char *text = wants ? texts : objects;
+        const MxChatFrom from = {.text = text, .where = {.file = "template"}};
+        ck_assert(mx_chat_open(&arena, from, &chat, &err));
+        const Habits habits = messages_habits(chat);
+        ck_assert(habits.wants_texts == wants && !habits.takes_tools && !habits.format);
+        const MxJson *list = mx_json_parse_value(&arena, body, strlen(body), MX_NOWHERE, &err);
+        list = messages_as_taken(&arena, &habits, list);
+        const MxJson *calls = mx_json_get(mx_json_at(list, 0), "tool_calls");
+        const MxJson *first = mx_json_at(calls, 0);
+        const MxJson *arguments = mx_json_get(mx_json_get(first, "function"), "arguments");
+        ck_assert_str_eq(mx_json_string(mx_json_get(first, "id")), "x");
+        ck_assert_str_eq(mx_json_dump(&arena, arguments, false),
+                         wants ? "\"{\\\"a\\\": 1}\"" : "{\"a\": 1}");
+        arguments = mx_json_get(mx_json_get(mx_json_at(calls, 1), "function"), "arguments");
+        ck_assert_str_eq(mx_json_dump(&arena, arguments, false), wants ? "\"{}\"" : "{}");
+    }
 }
 END_TEST
 
@@ -226,7 +275,7 @@ START_TEST(addresses_are_read) {
 }
 END_TEST
 
-int main(void) {
+Suite *serve_suite(void) {
     Suite *suite = suite_create("serve");
     TCase *tcase = tcase_create("requests");
     tcase_add_checked_fixture(tcase, NULL, tear_down);
@@ -237,7 +286,8 @@ int main(void) {
     tcase_add_test(tcase, several_prompts_and_replies);
     tcase_add_test(tcase, the_member_at_fault_is_named);
     tcase_add_test(tcase, parts_become_a_text_where_a_template_takes_no_parts);
+    tcase_add_test(tcase, arguments_are_as_a_template_takes_them);
     tcase_add_loop_test(tcase, addresses_are_read, 0, MX_COUNT(addresses));
     suite_add_tcase(suite, tcase);
-    return RUN_SUITES(suite);
+    return suite;
 }

@@ -1,0 +1,10 @@
+/* serve_test.h — the suites of this room's tests. */
+#ifndef TESTS_SERVE_TEST_H
+#define TESTS_SERVE_TEST_H
+
+#include <check.h>
+
+Suite *serve_suite(void);
+Suite *calls_suite(void);
+
+#endif
