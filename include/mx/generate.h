@@ -104,6 +104,11 @@ typedef struct MxGenerate {
     /* Called with the text of a reply as it is generated, in whole characters; text that may begin
      * a stop is held back. NULL = none. */
     void (*say)(void *context, const char *text, size_t n);
+    /* Which tokens may come next: sets logits [vocab] of the others to -INFINITY; false = none may,
+     * which cuts the reply. Then `accept` is told which one came, and returns whether it completes
+     * the reply. NULL = all. */
+    bool (*limit)(void *context, float *logits, int64_t vocab);
+    bool (*accept)(void *context, int32_t id);
     void *context;
     uint64_t stream; /* number of the first prompt, for random numbers; the next ones follow */
 } MxGenerate;

@@ -1,37 +1,11 @@
 /* generate.c — replies to prompts, several sequences at a time: a prompt is processed in pieces,
  * then the sequence gets one token after another, together with all other sequences in that phase.
  * Sequences join and leave between two steps. */
-#include <mx/generate.h>
+#include "row.h"
 
 #include <mx/model.h>
 
 #include <math.h>
-
-/* Where the tokens of a prompt stand. */
-typedef struct Positions {
-    int32_t *mrope[MX_MROPE_KINDS]; /* time, row and column of each; NULL = images have none */
-    int32_t shift; /* by how much what follows the prompt stands later than its tokens' number */
-} Positions;
-
-/* A sequence in the making. */
-typedef struct Row {
-    MxArena *arena;
-    const MxGenerate *how; /* NULL = the row is free */
-    const MxPrompt *prompt;
-    MxTokens all;             /* prompt and reply */
-    int64_t n_prompt, n_done; /* n_done: tokens that have gone through the model */
-    int64_t most;
-    int64_t n_echoed; /* of the prompt, that the reply begins with */
-    float *logprobs;  /* [n_echoed + how->max_tokens + 1] */
-    MxChoice *top;    /* [the same, n_top] */
-    int64_t n_top;
-    Positions positions;
-    uint64_t stream, joined;   /* joined: when, among all that did */
-    MxTextStream *text_stream; /* NULL = there is no text */
-    MxText text;
-    size_t said;          /* bytes of it */
-    bool is_over, is_cut; /* cut: by max_tokens */
-} Row;
 
 struct MxSequences {
     MxTrainState *state;
@@ -45,88 +19,42 @@ struct MxSequences {
     int64_t *before;
 };
 
-/* ---- text */
-
-/* The end of the text that may be the beginning of a stop. */
-static size_t waiting(const MxGenerate *how, const MxText *text) {
-    size_t most = 0;
-    for (int i = 0; i < how->n_stops; i++) {
-        size_t n = strlen(how->stops[i]);
-        for (size_t k = n < text->len ? n : text->len; k > most; k--)
-            if (!memcmp(text->data + text->len - k, how->stops[i], k)) most = k;
-    }
-    return most;
-}
-
-/* Cuts the text where the first stop begins. */
-static bool cut_at_stop(const MxGenerate *how, MxText *text) {
-    size_t at = text->len;
-    for (int i = 0; i < how->n_stops; i++) {
-        const char *found = memmem(text->data, text->len, how->stops[i], strlen(how->stops[i]));
-        if (found && (size_t)(found - text->data) < at) at = (size_t)(found - text->data);
-    }
-    if (at == text->len) return false;
-    text->len = at;
-    text->data[at] = '\0';
-    return true;
-}
-
-static void say(const MxGenerate *how, Row *row, size_t to) {
-    if (how->say && to > row->said)
-        how->say(how->context, row->text.data + row->said, to - row->said);
-    if (to > row->said) row->said = to;
-}
-
-static bool is_among(const int32_t *ids, int n, int32_t id) {
-    for (int i = 0; i < n; i++)
-        if (ids[i] == id) return true;
-    return false;
-}
-
-/* The text of a special token, behind what waits for its end. */
-static void add_shown(const MxGenerate *how, Row *row, int32_t id) {
-    size_t n;
-    const char *text = mx_text_stream_end(row->text_stream, &n);
-    mx_text_addn(&row->text, text, n);
-    text = mx_tokenizer_decode(row->arena, how->tokenizer, &id, 1, false, &n);
-    mx_text_addn(&row->text, text, n);
-}
-
-/* More text, the last of it if the row is over. Returns whether a stop ends it. */
-static bool add_text(const MxGenerate *how, Row *row, int32_t id) {
-    size_t n;
-    if (!row->text_stream) return false;
-    const char *text = "";
-    if (is_among(how->shown, how->n_shown, id)) {
-        add_shown(how, row, id);
-    } else {
-        text = mx_text_stream_next(row->text_stream, id, &n);
-        mx_text_addn(&row->text, text, n);
-    }
-    if (row->is_over) {
-        text = mx_text_stream_end(row->text_stream, &n);
-        mx_text_addn(&row->text, text, n);
-    }
-    bool stops = cut_at_stop(how, &row->text);
-    row->is_over |= stops;
-    say(how, row, row->is_over ? row->text.len : row->text.len - waiting(how, &row->text));
-    return stops;
-}
-
 /* ---- tokens */
 
+/* The next token of a row, of those that may come; false = none may. */
+static bool choose(const MxSequences *s, Row *row, const float *logits, MxChoice *out) {
+    const MxGenerate *how = row->how;
+    MxArena scratch = {.name = "logits"};
+    const float *own = logits;
+    bool ok = true;
+    if (how->limit) {
+        float *copy = mx_new_n(&scratch, float, s->vocab);
+        memcpy(copy, logits, (size_t)s->vocab * sizeof *copy);
+        ok = how->limit(how->context, copy, s->vocab);
+        own = copy;
+    }
+    if (ok) *out = mx_sample(&how->sampling, own, s->vocab, &row->all, row->n_prompt, row->stream);
+    if (ok && how->limit) out->logprob = (double)logits[out->id] - mx_log_sum(logits, s->vocab);
+    mx_arena_release(&scratch);
+    return ok;
+}
+
 static void add_token(const MxSequences *s, Row *row, const float *logits) {
-    MxChoice next =
-        mx_sample(&row->how->sampling, logits, s->vocab, &row->all, row->n_prompt, row->stream);
+    const MxGenerate *how = row->how;
+    MxChoice next;
+    if (!choose(s, row, logits, &next)) {
+        row->is_over = row->is_cut = true;
+        return;
+    }
     int64_t place = row->all.n - row->n_prompt + row->n_echoed;
     row->logprobs[place] = (float)next.logprob;
     mx_likeliest(logits, s->vocab, row->n_top, row->top + place * row->n_top);
     row->all.ids[row->all.n++] = next.id;
-    bool ends = is_among(row->how->ends, row->how->n_ends, next.id),
-         is_full = row->all.n == row->most;
-    row->is_over = ends || is_full;
-    bool stops = add_text(row->how, row, next.id);
-    row->is_cut = is_full && !ends && !stops;
+    bool ends = row_is_among(how->ends, how->n_ends, next.id), is_full = row->all.n == row->most;
+    bool completes = how->accept && how->accept(how->context, next.id);
+    row->is_over = ends || completes || is_full;
+    bool stops = row_add_text(row, next.id);
+    row->is_cut = is_full && !ends && !completes && !stops;
 }
 
 /* Whether tokens i and i + 1 of a prompt must go through together: those of an image that see each

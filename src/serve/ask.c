@@ -213,10 +213,10 @@ static bool read_modalities(Reader *r, const Member *m, const MxJson *value) {
     return (mx_json_length(value) == 1 && text && !strcmp(text, "text")) || misfits(r, m, value);
 }
 
-static bool read_plain_text(Reader *r, const Member *m, const MxJson *value) {
-    const MxJson *type = mx_json_get(value, "type");
-    const char *text = type ? mx_json_string(type) : NULL;
-    return (text && !strcmp(text, "text")) || misfits(r, m, value);
+static bool read_format(Reader *r, const Member *m, const MxJson *value) {
+    const char *type = mx_json_string(mx_json_get(value, "type"));
+    r->ask->wants_json = type && !strcmp(type, "json_object");
+    return r->ask->wants_json || (type && !strcmp(type, "text")) || misfits(r, m, value);
 }
 
 // clang-format off
@@ -259,7 +259,7 @@ static const Member members[] = {
     ROW("prediction",          CHAT,       read_empty,          "null" LATER, .low = 0),
     ROW("reasoning_effort",    CHAT,       read_empty,          "null" LATER, .low = 0),
     ROW("web_search_options",  CHAT,       read_empty,          "null" LATER, .low = 0),
-    ROW("response_format",     CHAT,       read_plain_text,     "{\"type\": \"text\"}" LATER, .low = 0),
+    ROW("response_format",     CHAT,       read_format,         "{\"type\": \"text\"} or {\"type\": \"json_object\"}" LATER, .low = 0),
     ROW("store",               CHAT,       read_false,          "false" LATER, .low = 0),
     ROW("user",                BOTH,       read_note,           NULL, .low = 0),
     ROW("metadata",            BOTH,       read_note,           NULL, .low = 0),
@@ -299,6 +299,7 @@ static bool check_whole(const Reader *r, MxAskKind kind) {
         {!ask->tells_usage || ask->streams, "stream_options", "\"stream\": true with it"},
         {!ask->n_top || ask->tells_logprobs, "top_logprobs", "\"logprobs\": true with it"},
         {ask->max_tokens || ask->echoes, "max_tokens", "above 0 without \"echo\": true"},
+        {!ask->wants_json || !ask->has_tools, "response_format", "no \"tools\" with json_object"},
         {ask->best_of >= ask->n, "best_of", "no less than \"n\""},
         {ask->best_of == ask->n || !ask->streams, "best_of", "no \"stream\" with it"},
         {ask->n_prompts * ask->best_of <= MX_ASK_MOST_REPLIES, needs,

@@ -4,6 +4,7 @@
 #define SERVE_INTERNAL_H
 
 #include "calls.h"
+#include "vocabulary.h"
 
 #include <mx/serve.h>
 
@@ -36,7 +37,9 @@ typedef struct Choice {
     MxReply reply;  /* once it is over */
     int64_t n_told; /* tokens that events have had */
     bool has_echoed;
-    Calls *calls;        /* of tools; NULL = the text is not read */
+    Calls *calls;                 /* of tools; NULL = the text is not read */
+    const Vocabulary *vocabulary; /* of an answer that is JSON; NULL = it need not be */
+    JsonText json;
     size_t content_told; /* bytes that events have had */
     int64_t n_calls_told;
 } Choice;

@@ -136,6 +136,26 @@ static bool read_prompts(const Server *s, Job *job, MxError *err) {
     return true;
 }
 
+static bool limit(void *context, float *logits, int64_t vocab) {
+    const Choice *choice = context;
+    return vocabulary_limit(choice->vocabulary, &choice->json, logits, vocab);
+}
+
+static bool accept_token(void *context, int32_t id) {
+    Choice *choice = context;
+    return vocabulary_add(choice->vocabulary, &choice->json, id);
+}
+
+/* The first such request takes the time to read the vocabulary. */
+static void limit_to_json(Server *s, Choice *choice) {
+    const MxGenerate *how = &s->how;
+    if (!s->vocabulary)
+        s->vocabulary = vocabulary_new(s->arena, s->what->tokenizer, how->ends, how->n_ends);
+    choice->vocabulary = s->vocabulary;
+    choice->how.limit = limit;
+    choice->how.accept = accept_token;
+}
+
 static void read_calls(const Server *s, Choice *choice) {
     MxArena *arena = &choice->job->arena;
     choice->calls = mx_new(arena, Calls);
@@ -168,6 +188,7 @@ static void prepare(Server *s, Job *job) {
         how->say = ask->streams ? say : NULL;
         how->context = choice;
         if (ask->has_tools && s->habits.format) read_calls(s, choice);
+        if (ask->wants_json) limit_to_json(s, choice);
         how->stream = ask->has_seed ? (uint64_t)(i % ask->best_of) : s->n_streams++;
     }
 }

@@ -12,6 +12,7 @@ typedef struct List {
 } List;
 
 typedef struct Server {
+    MxArena *arena;
     const MxServe *what;
     MxSource source;
     MxGenerate how;
@@ -23,7 +24,8 @@ typedef struct Server {
     Habits habits;  /* of the chat template */
     int32_t *shown; /* [n_shown] special tokens that calls of tools have */
     int n_shown;
-    List waiting; /* with replies that have no row yet */
+    const Vocabulary *vocabulary; /* NULL = no request has wanted JSON so far */
+    List waiting;                 /* with replies that have no row yet */
     List running;
     uint64_t n_jobs;
     uint64_t n_streams; /* of random numbers, for replies without a seed */

@@ -202,7 +202,7 @@ static bool open_server(MxArena *arena, const MxServe *what, Server *s, MxError 
                           .chunk = CHUNK,
                           .all_logits = true};
     const char *name = what->dir ? name_of(arena, what->dir) : speak->weights.config->run_name;
-    *s = (Server){.what = what, .name = name};
+    *s = (Server){.arena = arena, .what = what, .name = name};
     s->model = mx_arena_printf(
         arena, "{\"id\":%s,\"object\":\"model\",\"created\":%lld,\"owned_by\":\"mxtrain\"}",
         mx_json_quote(arena, s->name, strlen(s->name)), (long long)time(NULL));

@@ -204,6 +204,23 @@ def changed_logits():
     check("banned tokens", not set("aeo") & set(choices(banned)[0][0][0]), choices(banned))
 
 
+def objects():
+    """Answers that are JSON objects: whole ones, or what has begun as one; the same ones however they come."""
+    likely = {str(ord(c)): b for c, b in (('"', 8), (":", 3), ("}", 6), ("]", 4))}
+    asked = {"messages": [{"role": "user", "content": "the cat"}], "response_format": {"type": "json_object"}, "max_tokens": 100,
+             "temperature": 1.5, "seed": 3, "n": 24, "logit_bias": likely}
+    made, usage = choices(asked)
+    ended = [json.loads(said) for said, reason, _ in made if reason == "stop"]
+    check("objects", len(ended) > 4 and all(isinstance(one, dict) for one in ended), made)
+    check("some with members", any(ended), made)
+    check("others have begun", all(said.lstrip().startswith("{") for said, _, _ in made), made)
+    check("in a stream", choices(as_stream(asked)) == (made, usage))
+    check("nothing follows an object", choices({**asked, "n": 1, "logit_bias": {"125": 100}})[0][0][0].strip() == "{}")
+    check("greedily", choices({**asked, "n": 1, "temperature": 0, "logit_bias": {}})[0][0][0].lstrip().startswith("{"))
+    text = {**asked, "n": 1, "response_format": {"type": "text"}, "temperature": 0, "logit_bias": {}}
+    check("no limits for a text", not choices(text)[0][0][0].startswith("{"))
+
+
 WRONG = [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"prompt":"a","prompt":"b"}', b'{"prompt":{}}', b'{"prompt":"a","logit_bias":{"260":1}}', b'{"prompt":[[1],2]}', b'{"prompt":[[1],[]]}', b'{"prompt":["a",[4096]]}',
          b'{"prompt":"a","max_tokens":0}', b'{"prompt":"a","max_tokens":1e99}', b'{"prompt":"a","stop":[""]}',
          b'{"prompt":"a","stream":1}', b'{"prompt":[]}', b'{"prompt":[-1]}', b'{"prompt":[4096]}', b'{"prompt":"a","top_p":0}',
@@ -322,6 +339,7 @@ several()
 best()
 echo()
 changed_logits()
+objects()
 many_clients()
 wrong_requests()
 clients_that_left()

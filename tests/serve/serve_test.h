@@ -6,5 +6,6 @@
 
 Suite *serve_suite(void);
 Suite *calls_suite(void);
+Suite *json_text_suite(void);
 
 #endif
