@@ -94,6 +94,8 @@ MxValue mx_copy(MxTrace *t, MxValue x);
 MxValue mx_cast(MxTrace *t, MxValue x, MxDtype dtype);
 /* mx_add — x + y. y has x's shape or its trailing dims (a bias); both have the same dtype. */
 MxValue mx_add(MxTrace *t, MxValue x, MxValue y);
+/* mx_multiply — x * y, each f32 or bf16, as x's dtype. y has x's shape or its trailing dims. */
+MxValue mx_multiply(MxTrace *t, MxValue x, MxValue y);
 
 typedef struct MxSumLeadAttr {
     MxDtype dtype;

@@ -145,7 +145,7 @@ typedef struct MxTimesAttr {
     MxFactor factor;
 } MxTimesAttr;
 
-/* mx_times — x times y, its inverse, or the inverse of its root. */
+/* mx_times — x times y, its inverse, or the inverse of its root. No gradient flows to y. */
 MxValue mx_times(MxTrace *t, MxValue x, MxValue y, MxTimesAttr attr);
 
 typedef struct MxDecayedAttr {

@@ -74,7 +74,7 @@ MxValue mx_add(MxTrace *t, MxValue x, MxValue y) {
     return mx_trace_node(t, &op_add, (MxValue[]){x, y}, 2, NULL);
 }
 
-static bool is_tail(MxShape tail, MxShape of) {
+bool ops_is_tail(MxShape tail, MxShape of) {
     int lead = of.rank - tail.rank;
     for (int i = 0; lead >= 0 && i < tail.rank; i++)
         if (tail.dim[i] != of.dim[lead + i]) return false;
@@ -83,7 +83,7 @@ static bool is_tail(MxShape tail, MxShape of) {
 
 static bool add_infer(MxInfer *infer) {
     infer->out[0] = infer->in[0];
-    bool fits = is_tail(infer->in[1].shape, infer->in[0].shape);
+    bool fits = ops_is_tail(infer->in[1].shape, infer->in[0].shape);
     if (fits && infer->in[0].dtype == infer->in[1].dtype) return ops_is_real(infer, 0);
     return mx_infer_fail(infer, "y must have x's dtype and its trailing dims");
 }
@@ -94,10 +94,14 @@ static void add_vjp(const MxVjp *v) {
     if (v->needs[1]) v->dx[1] = lead ? mx_sum_lead(v->t, v->dy[0], lead) : v->dy[0];
 }
 
-static void add_cut(MxFactors *f) {
+void ops_cut_tail(MxFactors *f) {
     int lead = f->in[0].shape.rank - f->in[1].shape.rank;
-    ops_cut_alike_linear(f);
     for (int d = 0; d < f->in[1].shape.rank; d++) f->in_dim[1][d] = f->out_dim[0][lead + d];
+}
+
+static void add_cut(MxFactors *f) {
+    ops_cut_alike_linear(f);
+    ops_cut_tail(f);
 }
 
 const MxOp op_add = {

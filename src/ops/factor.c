@@ -1,5 +1,5 @@
 /* factor.c — parts of updates with factored moments: sums along a dim, and products with arrays
- * that lack one. None has a gradient. */
+ * that lack one. */
 #include <mx/ops.h>
 
 #include "internal.h"
@@ -74,6 +74,10 @@ static bool times_infer(MxInfer *infer) {
            mx_infer_fail(infer, "input 1 must have the dims of input 0 but dim %d", attr->dim);
 }
 
+static void times_vjp(const MxVjp *v) {
+    v->dx[0] = mx_times(v->t, v->dy[0], v->in[1], *(const MxTimesAttr *)v->attr);
+}
+
 static void times_cut(MxFactors *f) {
     const MxTimesAttr *attr = f->attr;
     int ignored[MX_MAX_RANK];
@@ -98,6 +102,7 @@ const MxOp op_times = {
     .inplace = 1,
     .attr_bytes = sizeof(MxTimesAttr),
     .infer = times_infer,
+    .vjp = times_vjp,
     .partition = times_cut,
     .print = times_print,
     .doc = "x times a factor made of y, which may lack a dim",

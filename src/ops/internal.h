@@ -91,6 +91,10 @@ int ops_new_factor(MxFactors *f);
 void ops_cut_alike(MxFactors *f);
 /* ops_cut_alike_linear — the same for ops that are linear in all their inputs together. */
 void ops_cut_alike_linear(MxFactors *f);
+/* ops_is_tail — whether a shape is the trailing dims of another. ops_cut_tail — the factors of
+ * output 0 for input 1, which has its trailing dims. */
+bool ops_is_tail(MxShape tail, MxShape of);
+void ops_cut_tail(MxFactors *f);
 /* ops_cut_lead — a factor for each of the first n dims of input 0, to which the leading dims of
  * every other input in the mask belong. */
 void ops_cut_lead(MxFactors *f, int n, unsigned inputs);

@@ -13,6 +13,12 @@ static void ref_add(const Reference *r) {
         r->out[0][i] = r->in[0][i] + r->in[1][i % period];
 }
 
+static void ref_multiply(const Reference *r) {
+    int64_t period = element_count(r->in_type[1]);
+    for (int64_t i = 0; i < element_count(r->in_type[0]); i++)
+        r->out[0][i] = r->in[0][i] * r->in[1][i % period];
+}
+
 static void ref_sum_lead(const Reference *r) {
     int64_t width = element_count(r->out_type[0]);
     for (int64_t j = 0; j < width; j++) r->out[0][j] = 0;
@@ -129,6 +135,27 @@ const OpTest test_add = {
         {NULL, "f2,3 b2,3", "y must have x's dtype"},
         {NULL, "i2 i2", "input 0 must be float32 or bfloat16"}),
     .reference = ref_add,
+    .flows = 1 << 0 | 1 << 1,
+};
+
+const OpTest test_multiply = {
+    CASES(
+        {"one shape", NULL, "x31,37 x31,37", NULL, 0},
+        {"columns", NULL, "x2,19,37 f37", NULL, 0},
+        {"two dims", NULL, "x5,17,33,21 x33,21", NULL, 0},
+        {"wide", NULL, "x40,2051 f2051", NULL, 0},
+        {NULL, NULL, "f2,3 f2,3", "f2,3", 0},
+        {NULL, NULL, "b2,3 f3", "b2,3", 0},
+        {NULL, NULL, "f2,3 b", "f2,3", 0},
+        {NULL, NULL, "f8,4,8 f8,4,8", NULL, CASE_RANKS},
+        {NULL, NULL, "b8,4,8 f4,8", NULL, CASE_RANKS},
+        {NULL, NULL, "f8,4,8 f8", NULL, CASE_RANKS}),
+    WRONG(
+        {NULL, "f2,3 f2", "trailing dims"},
+        {NULL, "f3 f2,3", "trailing dims"},
+        {NULL, "f2 i2", "input 1 must be float32 or bfloat16"},
+        {NULL, "i2 f2", "input 0 must be float32 or bfloat16"}),
+    .reference = ref_multiply,
     .flows = 1 << 0 | 1 << 1,
 };
 

@@ -82,6 +82,7 @@ const OpTest test_times = {
         {ATTR(MxTimesAttr, .dim = 1), "f2 f", "input 0 has no dim 1"},
         {ATTR(MxTimesAttr, .dim = 1), "f2,3 f3", "input 1 must have the dims of input 0 but dim 1"}),
     .reference = ref_times,
+    .flows = 1 << 0,
 };
 
 const OpTest test_decayed = {

@@ -36,6 +36,21 @@ static void add_run(const MxDevice *device, const MxKernelCall *call) {
 
 const MxKernel cpu_add = {.run = add_run};
 
+static void multiply_block(int64_t n, const float *const *in, float *const *out,
+                           const float *param) {
+    (void)param;
+    const float *x = in[0], *y = in[1];
+    float *z = out[0];
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) z[i] = x[i] * y[i];
+}
+
+static void multiply_run(const MxDevice *device, const MxKernelCall *call) {
+    cpu_map(device, call, 2, multiply_block, NULL);
+}
+
+const MxKernel cpu_multiply = {.run = multiply_run};
+
 static void scale_block(int64_t n, const float *const *in, float *const *out, const float *param) {
     const float *x = in[0], factor = param[0], plus = param[1];
     float *y = out[0];

@@ -9,6 +9,9 @@ namespace gpu_elementwise {
 struct Add : GpuEach {
     __device__ void operator()(const float *in, float *out) const { out[0] = in[0] + in[1]; }
 };
+struct Multiply : GpuEach {
+    __device__ void operator()(const float *in, float *out) const { out[0] = in[0] * in[1]; }
+};
 struct Scale : GpuEach {
     float factor, plus;
     __device__ void operator()(const float *in, float *out) const {
@@ -26,6 +29,11 @@ static void add_run(const MxDevice *device, const MxKernelCall *call) {
     gpu_map<2, 1>(device, call, Add());
 }
 GPU_KERNEL(add, .run = add_run);
+
+static void multiply_run(const MxDevice *device, const MxKernelCall *call) {
+    gpu_map<2, 1>(device, call, Multiply());
+}
+GPU_KERNEL(multiply, .run = multiply_run);
 
 static void scale_run(const MxDevice *device, const MxKernelCall *call) {
     const MxScaleAttr *attr = (const MxScaleAttr *)call->attr;
