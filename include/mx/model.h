@@ -80,8 +80,9 @@ const MxHeads *mx_model_heads(const MxModel *model, int *n);
 
 /* The adapted modules (lora.* keys). An adapter of a kernel W [K.., N..] is A [K, rank] and B
  * [rank, N] beside it, with flattened dims; the module computes x W + (x A) B scale. An adapter of
- * a norm's scale [D] is A [D, rank] and B [rank]. Source: qwix _src/providers/lora.py as MaxText
- * utils/lora_utils.py uses it. */
+ * a norm's scale [D] is A [D, rank] and B [rank]. With magnitudes m [N] (lora.use_dora) a module
+ * computes (x W + (x A) B scale) m / |W + A B scale|, the norm over K... Source: qwix
+ * _src/providers/lora.py as MaxText utils/lora_utils.py uses it. */
 typedef struct MxLora {
     const char *pattern;  /* lora_module_path, or the family's default */
     double scale;         /* alpha / rank */
@@ -89,6 +90,15 @@ typedef struct MxLora {
     int n_modules;
 } MxLora;
 
+/* mx_model_magnitude — the parameter [N] that has the magnitudes of another's outputs
+ * (lora.use_dora); -1 = none. mx_model_norms — what they begin with, the norms of a kernel over its
+ * inputs, f32 [N]; NaN where all of them are 0. */
+int mx_model_magnitude(const MxModel *model, int param);
+MxValue mx_model_norms(MxTrace *t, const MxModel *model, const MxValue *params, int kernel);
+/* mx_model_factors — the magnitudes of a kernel divided by its norms with the adapter, f32 [N].
+ * mx_model_with_factors — the same model, which reads these in place of its magnitudes. */
+MxValue mx_model_factors(MxTrace *t, const MxModel *model, const MxValue *params, int kernel);
+const MxModel *mx_model_with_factors(MxArena *arena, const MxModel *model);
 /* mx_model_lora — NULL if nothing is adapted. */
 const MxLora *mx_model_lora(const MxModel *model);
 /* mx_model_without_adapters — the same model with the same parameters, traced without the adapters:

@@ -1,15 +1,16 @@
-/* adapters.c — the adapters of a checkpoint of any layout, layer by layer: each with its other half
- * and its weight, whichever file that is in; and the check that this is the weight with which it
- * was trained. */
+/* adapters.c — the adapters of a checkpoint of any layout, layer by layer: each with its other
+ * half, its magnitudes if it has any, and its weight, whichever file that is in; and the check that
+ * this is the weight with which it was trained. */
 #include "lora.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-static const char a_suffix[] = "_lora_a", b_suffix[] = "_lora_b";
+static const char a_suffix[] = "_lora_a", b_suffix[] = "_lora_b", m_suffix[] = "_lora_m";
 
 bool ckpt_is_adapter(const char *path) {
-    return mx_text_has_suffix(path, a_suffix) || mx_text_has_suffix(path, b_suffix);
+    return mx_text_has_suffix(path, a_suffix) || mx_text_has_suffix(path, b_suffix) ||
+           mx_text_has_suffix(path, m_suffix);
 }
 
 static MxWhere in(const CkptLora *lora) {
@@ -44,12 +45,26 @@ static bool make_pair(MxShape a, MxShape b) {
     return a.rank == 2 && (b.rank == 1 || b.rank == 2) && a.dim[1] == b.dim[0];
 }
 
-/* A half, its other half looked up; both are told of by A if it is there. */
+/* Of the outputs of one matrix. */
+static bool check_magnitudes(MxArena *arena, const CkptLora *lora, const CkptAdapter *adapter,
+                             MxError *err) {
+    if (adapter->m < 0) return true;
+    MxShape a = lora->leaves.leaves[adapter->a].shape, b = lora->leaves.leaves[adapter->b].shape;
+    MxShape m = lora->leaves.leaves[adapter->m].shape;
+    return (a.rank == 2 && b.rank == 2 && m.rank == 1 && m.dim[0] == b.dim[1]) ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, in(lora),
+                   "\"%s\" is %s and \"%s\" %s; wanted [outputs] and [rank, outputs]",
+                   lora->leaves.leaves[adapter->m].path, shape_text(arena, lora, adapter->m),
+                   lora->leaves.leaves[adapter->b].path, shape_text(arena, lora, adapter->b));
+}
+
+/* A half, its other half looked up; both are told of by A if it is there, and so are magnitudes. */
 static bool add_half(MxArena *arena, CkptLora *lora, int leaf, MxError *err) {
     const char *path = lora->leaves.leaves[leaf].path;
     bool is_a = mx_text_has_suffix(path, a_suffix);
     const char *weight = mx_arena_strndup(arena, path, strlen(path) - strlen(a_suffix));
     const char *peer = mx_arena_printf(arena, "%s%s", weight, is_a ? b_suffix : a_suffix);
+    const char *magnitudes = mx_arena_printf(arena, "%s%s", weight, m_suffix);
     int other = mx_tree_find(&lora->leaves, peer);
     if (other < 0)
         return mx_fail(err, MX_EXIT_BAD_INPUT, in(lora), "\"%s\" is there without \"%s\"", path,
@@ -61,8 +76,10 @@ static bool add_half(MxArena *arena, CkptLora *lora, int leaf, MxError *err) {
                        "\"%s\" is %s and \"%s\" %s; wanted [inputs, rank] and [rank, outputs], of "
                        "experts both with their number before",
                        path, shape_text(arena, lora, leaf), peer, shape_text(arena, lora, other));
-    lora->adapters[lora->n++] = (CkptAdapter){.weight = weight, .a = leaf, .b = other};
-    return true;
+    CkptAdapter *adapter = &lora->adapters[lora->n++];
+    *adapter = (CkptAdapter){
+        .weight = weight, .a = leaf, .b = other, .m = mx_tree_find(&lora->leaves, magnitudes)};
+    return check_magnitudes(arena, lora, adapter, err);
 }
 
 /* A number in the config that the file came with; 0 = it has none. */
@@ -162,8 +179,8 @@ bool ckpt_lora_match(MxArena *arena, const CkptLora *lora, const MxTree *weights
     return err->count == failures;
 }
 
-static bool load_half(MxArena *arena, const CkptLora *lora, int leaf, const float **out,
-                      MxError *err) {
+static bool load_array(MxArena *arena, const CkptLora *lora, int leaf, const float **out,
+                       MxError *err) {
     MxShape shape = lora->leaves.leaves[leaf].shape;
     float *data = mx_new_n(arena, float, mx_shape_count(shape));
     *out = data;
@@ -179,8 +196,9 @@ bool ckpt_lora_load(MxArena *arena, const CkptLora *lora, int adapter, int64_t c
                        .rank = rank_of(a),
                        .columns = count / (n_matrices(a) * inputs_of(a)),
                        .scale = alpha / (double)rank_of(a)};
-    return load_half(arena, lora, pair->a, &out->a, err) &&
-           load_half(arena, lora, pair->b, &out->b, err);
+    return load_array(arena, lora, pair->a, &out->a, err) &&
+           load_array(arena, lora, pair->b, &out->b, err) &&
+           (pair->m < 0 || load_array(arena, lora, pair->m, &out->m, err));
 }
 
 /* ---- whether the base is theirs */

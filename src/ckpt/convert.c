@@ -47,7 +47,7 @@ static MxBox without_dim(MxBox box, int dim) {
     return box;
 }
 
-/* Adds A B to a box of a weight, run by run. */
+/* Merges adapters into a box of a weight, run by run. */
 static void merge(const CkptDelta *delta, MxShape shape, const MxBox *box, float *x,
                   CkptDrift *drift) {
     CkptTiles runs; /* of the box: rows of its last dim */
@@ -59,7 +59,7 @@ static void merge(const CkptDelta *delta, MxShape shape, const MxBox *box, float
         int64_t first = 0;
         for (int i = 0; i < box->rank; i++)
             first = first * shape.dim[i] + box->start[i] + runs.box.start[i];
-        ckpt_delta_add(delta, first, length, x, drift);
+        ckpt_delta_merge(delta, first, length, x, drift);
         x += length;
     } while (ckpt_tiles_next(&runs));
 }
@@ -98,9 +98,13 @@ static bool load_deltas(Converter *c, const CkptTarget *t, MxArena *arena) {
     c->deltas = conversion->merges ? mx_new_n(arena, CkptDelta, t->n) : NULL;
     for (int i = 0; c->deltas && i < t->n; i++) {
         int leaf = t->pieces[i], adapter = conversion->merges[leaf];
-        int64_t count = mx_shape_count(conversion->leaves.leaves[leaf].shape);
-        if (adapter >= 0 && !ckpt_lora_load(arena, &conversion->lora, adapter, count,
-                                            c->how->facts.alpha, &c->deltas[i], c->err))
+        const MxLeaf *weight = &conversion->leaves.leaves[leaf];
+        int64_t count = mx_shape_count(weight->shape);
+        if (adapter < 0) continue;
+        if (!ckpt_lora_load(arena, &conversion->lora, adapter, count, c->how->facts.alpha,
+                            &c->deltas[i], c->err) ||
+            !ckpt_lora_measure(arena, &conversion->from, &conversion->pieces[leaf], weight,
+                               &c->deltas[i], c->err))
             return false;
     }
     return true;

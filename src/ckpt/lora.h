@@ -1,14 +1,17 @@
-/* lora.h — the adapters of a file, layer by layer and in pairs, and what they add to weights. Found
- * and read in adapters.c, added in lora.c. */
+/* lora.h — the adapters of a file, layer by layer and in pairs, and what they make of weights.
+ * Found and read in adapters.c, merged in lora.c. */
 #ifndef CKPT_LORA_H
 #define CKPT_LORA_H
 
 #include "internal.h"
 
 /* A B of one weight, materialised: a [rows, rank], b [rank, columns]; of experts as many of both,
- * one behind the other. */
+ * one behind the other. With magnitudes [columns] every column gets a factor, m / its norm with the
+ * adapter. */
 typedef struct CkptDelta {
     const float *a, *b;
+    const float *m;       /* NULL = there are none */
+    const double *factor; /* of each column, NULL = 1 */
     int64_t rows, rank, columns;
     double scale;
 } CkptDelta;
@@ -20,14 +23,14 @@ typedef struct CkptDrift {
     double lost;  /* of what rounding to float32 took away again */
 } CkptDrift;
 
-/* ckpt_delta_add — to `n` elements of the weight from its element `first` on, in row-major order;
- * the squares of both norms are added to the drift's. */
-void ckpt_delta_add(const CkptDelta *d, int64_t first, int64_t n, float *x, CkptDrift *drift);
+/* ckpt_delta_merge — into `n` elements of the weight from its element `first` on, in row-major
+ * order; the squares of both norms are added to the drift's. */
+void ckpt_delta_merge(const CkptDelta *d, int64_t first, int64_t n, float *x, CkptDrift *drift);
 
-/* A weight and its two adapters, as leaves. */
+/* A weight and its adapters, as leaves; m -1 = there are no magnitudes. */
 typedef struct CkptAdapter {
     const char *weight;
-    int a, b;
+    int a, b, m;
 } CkptAdapter;
 
 /* All of a file. */
@@ -49,9 +52,13 @@ bool ckpt_lora_find(MxArena *arena, const CkptFile *file, CkptLora *out, MxError
  * in the arena. Errors: every adapter without its weight, or for one of another shape. */
 bool ckpt_lora_match(MxArena *arena, const CkptLora *lora, const MxTree *weights, int **out,
                      MxError *err);
-/* ckpt_lora_load — the two arrays of one adapter, for a weight of `count` elements. */
+/* ckpt_lora_load — the arrays of one adapter, for a weight of `count` elements. ckpt_lora_measure —
+ * the factors of its columns if it has magnitudes: the weight, a piece of a file, is read once.
+ * Errors: a column of zeros. */
 bool ckpt_lora_load(MxArena *arena, const CkptLora *lora, int adapter, int64_t count, double alpha,
                     CkptDelta *out, MxError *err);
+bool ckpt_lora_measure(MxArena *arena, const CkptFile *file, const CkptPiece *piece,
+                       const MxLeaf *weight, CkptDelta *delta, MxError *err);
 /* ckpt_lora_check_base — that weights are those that the adapters were trained over, where their
  * file and the facts tell.
  *   note  receives what was done, a line */

@@ -29,14 +29,19 @@ static void put_part(MxArena *arena, const PeftModule *m, const PeftPart *part, 
                     *peft_at(m, out, false, e, first + k, at[j]) =
                         b[(e * rank + k) * part->outputs + j] / part->map.factor;
         }
+    if (part->m < 0) return;
+    const float *magnitudes = mx_leaf_values(arena, &tree->leaves[part->m]);
+    for (int64_t j = 0; j < part->outputs; j++)
+        if (at[j] >= 0) out->m[at[j]] = magnitudes[j] / part->map.factor;
 }
 
-/* Both tensors of a module, of our rank. */
+/* The tensors of a module, of our rank. */
 static PeftFactors make_factors(MxArena *arena, const PeftModule *m, const MxTree *tree,
                                 int64_t rank) {
     PeftFactors out = {.rank = m->n_blocks * rank};
     out.a = mx_new_n(arena, float, mx_shape_count(peft_shape(m, 'A', out.rank)));
     out.b = mx_new_n(arena, float, mx_shape_count(peft_shape(m, 'B', out.rank)));
+    if (peft_has_magnitudes(m)) out.m = mx_new_n(arena, float, m->size_b);
     for (const PeftPart *part = m->parts; part; part = part->next) {
         MxArena places = {.name = "places"};
         put_part(&places, m, part, tree, &out);
@@ -45,17 +50,19 @@ static PeftFactors make_factors(MxArena *arena, const PeftModule *m, const MxTre
     return out;
 }
 
-/* [2 modules->n] in the arena; returns how many there are. */
+/* At most three of each module, in the arena; returns how many there are. */
 static int make_tensors(MxArena *arena, const PeftModules *modules, const MxTree *tree,
                         int64_t rank, MxTensorData **out) {
     int n = 0;
-    *out = mx_new_n(arena, MxTensorData, 2 * modules->n + 1);
+    *out = mx_new_n(arena, MxTensorData, 3 * modules->n + 1);
     for (int i = 0; i < modules->n; i++) {
         const PeftModule *m = &modules->module[i];
         if (!m->parts) continue;
         PeftFactors f = make_factors(arena, m, tree, rank);
         (*out)[n++] = (MxTensorData){peft_name(arena, m, 'A'), peft_shape(m, 'A', f.rank), f.a};
         (*out)[n++] = (MxTensorData){peft_name(arena, m, 'B'), peft_shape(m, 'B', f.rank), f.b};
+        if (!f.m) continue;
+        (*out)[n++] = (MxTensorData){peft_name(arena, m, 'M'), peft_shape(m, 'M', f.rank), f.m};
     }
     return n;
 }
@@ -81,25 +88,46 @@ static bool verify(MxArena *arena, const char *path, const MxTensorData *tensors
 
 /* ---- out of a checkpoint */
 
-/* All adapters in memory. */
-static bool read_adapters(MxArena *arena, const MxCkptRef *from, MxTree *out, MxError *err) {
+/* One config tells whether there are magnitudes. */
+static bool check_all_or_none(const CkptLora *lora, MxError *err) {
+    const CkptAdapter *first = &lora->adapters[0];
+    for (int i = 1; i < lora->n; i++)
+        if ((lora->adapters[i].m < 0) != (first->m < 0))
+            return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = lora->file.ref.ref},
+                           "the adapters of one of \"%s\" and \"%s\" have magnitudes, those of the "
+                           "other none; peft's config tells one",
+                           first->weight, lora->adapters[i].weight);
+    return true;
+}
+
+static bool read_array(MxArena *arena, const CkptLora *lora, int at, MxTree *out, MxError *err) {
+    MxLeaf leaf = lora->leaves.leaves[at];
+    leaf.kind = MX_KIND_LORA_PARAM;
+    leaf.dtype = MX_F32;
+    leaf.data = mx_new_n(arena, float, mx_shape_count(leaf.shape));
+    if (!ckpt_read_piece(&lora->file, &lora->pieces[at], ckpt_box(leaf.shape, -1, 0), MX_F32,
+                         leaf.data, err))
+        return false;
+    mx_tree_add(out, leaf);
+    return true;
+}
+
+/* All adapters in memory: A, B, A, B … of `n`, behind them the magnitudes. */
+static bool read_adapters(MxArena *arena, const MxCkptRef *from, MxTree *out, int *n,
+                          MxError *err) {
     CkptFile file;
     CkptLora lora;
     mx_tree_init(out, arena);
     if (!ckpt_open(arena, from, &file, err) || !ckpt_lora_find(arena, &file, &lora, err))
         return false;
-    for (int i = 0; i < 2 * lora.n; i++) {
-        int at = i % 2 ? lora.adapters[i / 2].b : lora.adapters[i / 2].a;
-        MxLeaf leaf = lora.leaves.leaves[at];
-        leaf.kind = MX_KIND_LORA_PARAM;
-        leaf.dtype = MX_F32;
-        leaf.data = mx_new_n(arena, float, mx_shape_count(leaf.shape));
-        if (!ckpt_read_piece(&file, &lora.pieces[at], ckpt_box(leaf.shape, -1, 0), MX_F32,
-                             leaf.data, err))
-            return false;
-        mx_tree_add(out, leaf);
-    }
-    return true;
+    bool ok = true;
+    for (int i = 0; ok && i < lora.n; i++)
+        ok = read_array(arena, &lora, lora.adapters[i].a, out, err) &&
+             read_array(arena, &lora, lora.adapters[i].b, out, err);
+    for (int i = 0; ok && i < lora.n; i++)
+        ok = lora.adapters[i].m < 0 || read_array(arena, &lora, lora.adapters[i].m, out, err);
+    *n = lora.n;
+    return ok && check_all_or_none(&lora, err);
 }
 
 static int64_t last_dim(const MxLeaf *leaf) {
@@ -107,10 +135,11 @@ static int64_t last_dim(const MxLeaf *leaf) {
 }
 
 /* The rank of all of them. */
-static bool find_rank(const MxCkptRef *from, const MxTree *adapters, int64_t *out, MxError *err) {
+static bool find_rank(const MxCkptRef *from, const MxTree *adapters, int n, int64_t *out,
+                      MxError *err) {
     *out = last_dim(&adapters->leaves[0]);
     bool ok = true;
-    for (int i = 0; i < adapters->n; i += 2) /* A, B, A, B … */
+    for (int i = 0; i < 2 * n; i += 2)
         if (last_dim(&adapters->leaves[i]) != *out)
             ok = mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = from->ref},
                          "\"%s\" has rank %lld, \"%s\" %lld; peft's config tells one",
@@ -126,9 +155,11 @@ static void tell_names(MxArena *arena, const PeftModules *modules, const MxTree 
         const PeftModule *m = &modules->module[i];
         for (const PeftPart *part = m->parts; part; part = part->next) {
             if (part->next && part->next->a == part->a) continue;
-            for (int half = 0; half < 2; half++) {
-                const MxLeaf *leaf = &adapters->leaves[half ? part->b : part->a];
-                char which = (half == 1) == m->is_flipped ? 'A' : 'B';
+            const int of[] = {part->a, part->b, part->m};
+            const char *names = m->is_flipped ? "BAM" : "ABM";
+            for (int k = 0; k < MX_COUNT(of) && of[k] >= 0; k++) {
+                const MxLeaf *leaf = &adapters->leaves[of[k]];
+                char which = names[k];
                 mx_text_add(notes, "%s %s -> %s %s\n", leaf->path,
                             mx_shape_text(arena, leaf->shape), peft_name(arena, m, which),
                             mx_shape_text(arena, peft_shape(m, which, m->n_blocks * rank)));
@@ -156,8 +187,9 @@ bool mx_peft_convert(const MxCkptRef *from, const MxPeftConvert *how, const char
     MxTree adapters;
     PeftModules modules = {.model = how->model, .hint = hint};
     int64_t rank = 0;
+    int n = 0;
     const MxWhere where = {.file = from->ref};
-    bool ok = read_adapters(&arena, from, &adapters, err);
+    bool ok = read_adapters(&arena, from, &adapters, &n, err);
     if (ok && how->alpha <= 0)
         ok = mx_fail(
             err, MX_EXIT_BAD_INPUT, where,
@@ -165,14 +197,14 @@ bool mx_peft_convert(const MxCkptRef *from, const MxPeftConvert *how, const char
     if (adapters.n && !how->model)
         ok = mx_fail(err, MX_EXIT_BAD_INPUT, where,
                      "its model is not known; --config names the config of its run");
-    if (adapters.n) ok = find_rank(from, &adapters, &rank, err) && ok;
+    if (adapters.n) ok = find_rank(from, &adapters, n, &rank, err) && ok;
     if (how->model) modules.within = peft_within(how->model);
     if (adapters.n && how->model) ok = peft_modules(&arena, &adapters, &modules, err) && ok;
     if (ok && !dir) tell_names(&arena, &modules, &adapters, rank, notes);
     if (ok && dir) ok = write_all(&arena, how, &modules, &adapters, rank, dir, err);
     if (ok)
-        mx_text_add(notes, "result: %d adapters, r %lld, lora_alpha %.9g\n", adapters.n / 2,
-                    (long long)rank, how->alpha);
+        mx_text_add(notes, "result: %d adapters, r %lld, lora_alpha %.9g\n", n, (long long)rank,
+                    how->alpha);
     mx_arena_release(&arena);
     return ok;
 }

@@ -14,6 +14,7 @@
 typedef struct PeftPart PeftPart;
 struct PeftPart {
     int a, b;  /* its adapters, in the tree */
+    int m;     /* their magnitudes, -1 = none */
     int block; /* which ranks of theirs are those of ours, where all of ours have the same: block *
                   rank on */
     HfMap map;
@@ -23,7 +24,7 @@ struct PeftPart {
 };
 
 /* A weight of transformers' that can be adapted: of a module, or one parameter of all experts. A
- * is [experts rank, size_a], B [size_b, rank experts]. */
+ * is [experts rank, size_a], B [size_b, rank experts], magnitudes [size_b]. */
 typedef struct PeftModule {
     const char *module; /* "model.layers.0.self_attn.q_proj" */
     const char *weight; /* with the parameter's own name */
@@ -53,18 +54,21 @@ bool peft_modules(MxArena *arena, const MxTree *tree, PeftModules *modules, MxEr
 /* peft_within — how modules are named in what transformers makes of the folder that a model's
  * weights are from. */
 const MxHfSpelling *peft_within(const MxHfModel *model);
+/* peft_has_magnitudes — whether its adapters have some. */
+bool peft_has_magnitudes(const PeftModule *module);
 /* peft_has — whether a kernel's adapter is in a module. */
 bool peft_has(const PeftModule *module, int a);
 /* peft_places — where each input or output of our kernel is in its adapter of theirs; -1 = this
  * part does not have it. */
 const int64_t *peft_places(MxArena *arena, const PeftModule *module, const PeftPart *part,
                            bool of_inputs);
-/* peft_name — of one of both tensors. */
+/* peft_name — of one of its tensors: 'A', 'B' or 'M', magnitudes. */
 const char *peft_name(MxArena *arena, const PeftModule *module, char which);
 
-/* Both tensors of a module. */
+/* The tensors of a module. */
 typedef struct PeftFactors {
     float *a, *b;
+    float *m; /* NULL = there are no magnitudes */
     int64_t rank;
 } PeftFactors;
 
@@ -74,8 +78,9 @@ static inline float *peft_at(const PeftModule *m, const PeftFactors *f, bool of_
     if (of_inputs != m->is_flipped) return &f->a[(expert * f->rank + rank) * m->size_a + place];
     return &f->b[(place * f->rank + rank) * m->n_experts + expert];
 }
-/* peft_shape — of one of both, with so many ranks. */
+/* peft_shape — of one of them, with so many ranks. */
 static inline MxShape peft_shape(const PeftModule *m, char which, int64_t rank) {
+    if (which == 'M') return MX_SHAPE(m->size_b);
     return which == 'A' ? MX_SHAPE(m->n_experts * rank, m->size_a)
                         : MX_SHAPE(m->size_b, m->n_experts * rank);
 }
@@ -85,7 +90,8 @@ static inline MxShape peft_shape(const PeftModule *m, char which, int64_t rank) 
 typedef struct PeftConfig {
     MxWhere where;
     double rank, alpha;
-    bool is_rs; /* adapters count alpha / sqrt(rank) */
+    bool is_rs;   /* adapters count alpha / sqrt(rank) */
+    bool is_dora; /* they have magnitudes */
     const MxJson *ranks, *alphas, *parameters, *targets, *excluded, *layers;
 } PeftConfig;
 

@@ -8,7 +8,6 @@
 
 /* Members that change what an adapter is; each must be absent or say nothing. */
 static const char *const foreign[] = {
-    "use_dora",
     "fan_in_fan_out",
     "lora_bias",
     "use_qalora",
@@ -68,6 +67,7 @@ bool peft_read_config(MxArena *arena, const char *dir, PeftConfig *out, MxError 
         !mx_json_number(mx_json_get(config, "lora_alpha"), &out->alpha))
         return mx_fail(err, MX_EXIT_BAD_INPUT, out->where, "no r of at least 1, or no lora_alpha");
     mx_json_bool(mx_json_get(config, "use_rslora"), &out->is_rs);
+    mx_json_bool(mx_json_get(config, "use_dora"), &out->is_dora);
     out->ranks = mx_json_get(config, "rank_pattern");
     out->alphas = mx_json_get(config, "alpha_pattern");
     out->parameters = mx_json_get(config, "target_parameters");
@@ -254,6 +254,9 @@ const char *peft_config_text(MxArena *arena, const PeftModules *modules, int64_t
     if (has_parameters)
         put_targets(arena, modules, true, mx_json_put_array(config, "target_parameters"));
     put_patterns(arena, modules, rank, scale, config);
+    bool is_dora = false;
+    for (int i = 0; i < modules->n; i++) is_dora |= peft_has_magnitudes(&modules->module[i]);
+    if (is_dora) mx_json_set_bool(config, "use_dora", true);
     mx_json_set_number(config, "lora_dropout", 0);
     mx_json_set_string(config, "bias", "none");
     mx_json_set_bool(config, "inference_mode", true);

@@ -113,6 +113,16 @@ static bool measure(const MxTree *tree, bool has_experts, PeftPart *part, MxErro
            refuse_shape(tree, &part->map, part, err);
 }
 
+/* peft has magnitudes of a module's outputs, in the norms of which all of its inputs count. */
+static bool check_magnitudes(const MxTree *tree, const PeftModule *m, const PeftPart *part,
+                             MxError *err) {
+    bool fits = !m->is_parameter && !m->is_flipped && part->inputs == m->size_a;
+    return part->m < 0 || fits ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                   "\"%s\": peft has no magnitudes (use_dora) for %s", leaf_of(tree, part->m)->path,
+                   m->key);
+}
+
 /* Adds what the adapters of a row's kernel are in a module; those of the same kernel that are
  * there count the same ranks. */
 static bool add_part(MxArena *arena, const MxTree *tree, PeftModule *m, PeftPart part,
@@ -120,7 +130,8 @@ static bool add_part(MxArena *arena, const MxTree *tree, PeftModule *m, PeftPart
     part.block = m->n_blocks;
     for (const PeftPart *p = m->parts; p; p = p->next)
         if (p->a == part.a) part.block = p->block;
-    if (!measure(tree, m->has_experts, &part, err)) return false;
+    if (!measure(tree, m->has_experts, &part, err) || !check_magnitudes(tree, m, &part, err))
+        return false;
     m->n_blocks += part.block == m->n_blocks;
     part.next = m->parts;
     m->parts = mx_new(arena, PeftPart);
@@ -133,6 +144,7 @@ static bool find_pair(MxArena *arena, const MxTree *tree, const char *kernel, bo
                       PeftPart *part) {
     part->a = mx_tree_find(tree, mx_arena_printf(arena, "%s_lora_a", kernel));
     part->b = mx_tree_find(tree, mx_arena_printf(arena, "%s_lora_b", kernel));
+    part->m = mx_tree_find(tree, mx_arena_printf(arena, "%s_lora_m", kernel));
     int rank = 2 + has_experts;
     return part->a >= 0 && part->b >= 0 && leaf_of(tree, part->a)->shape.rank == rank &&
            leaf_of(tree, part->b)->shape.rank == rank;
@@ -215,6 +227,7 @@ static bool add_parameter(Builder *b, const HfRow *row, int i, PeftPart part) {
     mx_map_set(&b->by_name, theirs, at);
     if (!find_pair(b->arena, b->tree, ours, m->has_experts, &part)) return true;
     b->has_module[part.a] = b->has_module[part.b] = true;
+    if (part.m >= 0) b->has_module[part.m] = true;
     return add_part(b->arena, b->tree, m, part, b->err);
 }
 
@@ -240,6 +253,10 @@ bool peft_modules(MxArena *arena, const MxTree *tree, PeftModules *modules, MxEr
 }
 
 /* ---- places */
+
+bool peft_has_magnitudes(const PeftModule *module) {
+    return module->parts && module->parts->m >= 0;
+}
 
 bool peft_has(const PeftModule *module, int a) {
     const PeftPart *p = module->parts;
@@ -281,5 +298,6 @@ const int64_t *peft_places(MxArena *arena, const PeftModule *m, const PeftPart *
 }
 
 const char *peft_name(MxArena *arena, const PeftModule *module, char which) {
-    return mx_arena_printf(arena, "base_model.model.%s.lora_%c.weight", module->prefix, which);
+    const char *tensor = which == 'A' ? "A.weight" : which == 'B' ? "B.weight" : "magnitude_vector";
+    return mx_arena_printf(arena, "base_model.model.%s.lora_%s", module->prefix, tensor);
 }

@@ -48,7 +48,8 @@ static bool read_tensor(const Reader *r, MxArena *arena, const PeftModule *m, ch
 
 static bool is_in_file(const Reader *r, MxArena *arena, const PeftModule *m) {
     return mx_tensors_find(r->file, peft_name(arena, m, 'A')) ||
-           mx_tensors_find(r->file, peft_name(arena, m, 'B'));
+           mx_tensors_find(r->file, peft_name(arena, m, 'B')) ||
+           mx_tensors_find(r->file, peft_name(arena, m, 'M'));
 }
 
 /* Whether the file may lack a module: all its kernels are in others too, that are there. */
@@ -145,6 +146,10 @@ static bool read_all(Reader *r, MxArena *arena) {
         f->rank = rank_of(r, arena, m);
         ok = read_tensor(r, arena, m, 'A', f->rank, &f->a) && ok;
         ok = read_tensor(r, arena, m, 'B', f->rank, &f->b) && ok;
+        if (peft_has_magnitudes(m)) {
+            mx_map_set(&wanted, peft_name(arena, m, 'M'), i);
+            ok = read_tensor(r, arena, m, 'M', f->rank, &f->m) && ok;
+        }
         counts = counts && (!mx_tensors_find(r->file, a) || even_out(r, m, f));
     }
     return check_extra(r, &wanted) && ok && counts;
@@ -189,6 +194,16 @@ static bool says_something(MxArena *arena, const Pair *p, const PeftModule *m, c
                 if (at[j] >= 0 && *peft_at(m, f, false, e, k, at[j]) != 0) return true;
     }
     return !is_shared;
+}
+
+/* Magnitudes of outputs that no module has stay the norms of the base. */
+static void take_magnitudes(const PeftModule *m, const PeftFactors *f, const PeftPart *part,
+                            float *ours) {
+    MxArena arena = {.name = "places"};
+    const int64_t *at = peft_places(&arena, m, part, false);
+    for (int64_t j = 0; j < part->outputs; j++)
+        if (at[j] >= 0 && f->m) ours[j] = part->map.factor * f->m[at[j]];
+    mx_arena_release(&arena);
 }
 
 static void take_part(MxArena *arena, const Pair *p, const PeftModule *m, const PeftFactors *f,
@@ -240,6 +255,16 @@ static void write_floats(MxArena *arena, const MxLeaf *leaf, const float *values
     mx_leaf_write(leaf, out);
 }
 
+static void load_magnitudes(const Reader *r, int leaf) {
+    MxArena arena = {.name = "magnitudes"};
+    float *ours = floats_of(&arena, &r->state->leaves[leaf]);
+    for (int i = 0; i < r->modules.n; i++)
+        for (const PeftPart *part = r->modules.module[i].parts; part; part = part->next)
+            if (part->m == leaf) take_magnitudes(&r->modules.module[i], &r->factors[i], part, ours);
+    write_floats(&arena, &r->state->leaves[leaf], ours);
+    mx_arena_release(&arena);
+}
+
 static void load_pair(Reader *r, int a, int b) {
     MxArena arena = {.name = "pair"};
     const MxLeaf *leaf_a = &r->state->leaves[a], *leaf_b = &r->state->leaves[b];
@@ -265,6 +290,7 @@ static bool load_all(Reader *r, MxArena *arena) {
             const MxShape *a = &r->state->leaves[part->a].shape;
             rank = a->dim[a->rank - 1];
             if (!is_done[part->a]) load_pair(r, part->a, part->b);
+            if (!is_done[part->a] && part->m >= 0) load_magnitudes(r, part->m);
             is_done[part->a] = true;
         }
     if (r->most <= rank) return true;
@@ -287,6 +313,18 @@ static const MxHfSpelling *find_within(const MxTensors *file) {
                 return &hf_withins[k];
         }
     return NULL;
+}
+
+/* Adapters with magnitudes are others than those without. */
+static bool check_dora(const Reader *r) {
+    bool has = false;
+    for (int i = 0; i < r->modules.n; i++) has |= peft_has_magnitudes(&r->modules.module[i]);
+    if (has == r->config.is_dora) return true;
+    mx_fail(r->err, MX_EXIT_BAD_INPUT, r->config.where,
+            "its adapters have %s (use_dora is %s), those of this run have %s",
+            has ? "no magnitudes" : "magnitudes", has ? "false" : "true", has ? "some" : "none");
+    mx_note(r->err, "hint: lora.use_dora=%s", has ? "false" : "true");
+    return false;
 }
 
 static void tell(const Reader *r) {
@@ -312,8 +350,8 @@ bool mx_peft_load(const char *dir, const MxHfModel *model, double scale, MxTree 
               mx_tensors_open(&arena, r.where.file, &r.file, err) && check_experts(&r);
     r.modules = (PeftModules){.model = model, .hint = hint};
     if (ok) r.modules.within = find_within(r.file);
-    ok = ok && peft_modules(&arena, state, &r.modules, err) && read_all(&r, &arena) &&
-         load_all(&r, &arena);
+    ok = ok && peft_modules(&arena, state, &r.modules, err) && check_dora(&r) &&
+         read_all(&r, &arena) && load_all(&r, &arena);
     if (ok) tell(&r);
     mx_arena_release(&arena);
     return ok;

@@ -1,6 +1,7 @@
 /* dense.c — products of activations with weights, and norms, with their adapters. */
 #include <mx/model.h>
 
+#include "dora.h"
 #include "mapped.h"
 
 MxValue model_weight(const Pass *p, int leaf) {
@@ -53,7 +54,7 @@ static void adapt_in(const Pass *p, MxValue x, int n, const Dense *dense, MxValu
     model_part_low(p, mx_dot(p->t, in, a, MX_DOT_NN, 1), n, dense, low);
 }
 
-/* y + low B, for y = x · kernel. Made as a product that y is added to. */
+/* y + low B, for y = x · kernel, and its magnitudes. Made as a product that y is added to. */
 static MxValue adapt_out(const Pass *p, MxValue low, MxValue y, int kernel) {
     MxTrace *t = p->t;
     const MxLeaf *leaf = &p->model->params.leaves[kernel];
@@ -62,6 +63,7 @@ static MxValue adapt_out(const Pass *p, MxValue low, MxValue y, int kernel) {
     MxShape shape = mx_trace_type(t, y).shape;
     MxValue base = model_flatten_last(t, y, leaf->shape.rank - leaf->n_contract);
     MxValue sum = mx_add(t, mx_dot(t, low, model_weight(p, adapter->b), MX_DOT_NN, 1), base);
+    sum = model_magnify(p, kernel, sum);
     return base == y ? sum : mx_reshape(t, sum, shape);
 }
 
@@ -72,8 +74,11 @@ MxValue model_fold_adapter(const Pass *p, int leaf) {
     MxValue a = mx_cast(t, p->params[adapter->a], MX_F32);
     MxValue b = mx_cast(t, p->params[adapter->b], MX_F32);
     MxValue delta = mx_dot(t, a, mx_scale(t, b, p->model->lora.scale), MX_DOT_NN, 1);
-    delta = mx_reshape(t, delta, p->model->params.leaves[leaf].shape);
-    return mx_add(t, delta, mx_cast(t, p->params[leaf], MX_F32));
+    MxShape flat = mx_trace_type(t, delta).shape, shape = p->model->params.leaves[leaf].shape;
+    MxValue w = mx_cast(t, p->params[leaf], MX_F32);
+    if (adapter->m < 0) return mx_add(t, mx_reshape(t, delta, shape), w);
+    w = model_magnify(p, leaf, mx_add(t, delta, mx_reshape(t, w, flat)));
+    return mx_reshape(t, w, shape);
 }
 
 static MxCalibration read_calibration(MxArena *arena, const char *text) {

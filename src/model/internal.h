@@ -87,9 +87,9 @@ typedef struct Layer {
     int scalar; /* -1 = none */
 } Layer;
 
-/* The adapter of a parameter: indices of A and B, -1 = none. */
+/* The adapter of a parameter: indices of A, B and magnitudes, -1 = none. */
 typedef struct Adapter {
-    int a, b;
+    int a, b, m;
 } Adapter;
 
 /* A module that predicts further ahead. */
@@ -133,9 +133,8 @@ struct MxModel {
     int n_ahead;
     MxNgrams *ngrams; /* [engram_layers] */
     MxRouter *routers;
-    int n_routers;
     MxHeads *heads;
-    int n_heads;
+    int n_routers, n_heads;
     Inputs inputs;
     int embedding, positions, logits; /* positions -1 = none; logits -1 = tied to the embedding */
     MxRopeFreqs waves;                /* of positions, added to embeddings; n = 0: none */
@@ -145,7 +144,8 @@ struct MxModel {
     const Eye *eye;         /* the encoder of images, NULL = none, and … */
     const void *eye_params; /* … its indices into the parameter tree */
     MxLora lora;
-    Adapter *adapters; /* [parameter] NULL = none is applied */
+    Adapter *adapters; /* [parameter that is none itself] NULL = none is applied */
+    bool has_factors;  /* parameters of magnitudes hold quotients of them and norms */
     const Ties *ties;  /* NULL = every parameter is an array of its own */
     MxTree aliases;    /* the places that others have taken, and … */
     int *alias_of;     /* [aliases.n] … these parameters */
@@ -278,7 +278,7 @@ enum { MODEL_MOST_BESIDE = 3 }; /* query, key, value */
 const Adapter *model_adapter(const Pass *p, int leaf);
 MxValue model_join_a(const Pass *p, int n, const Dense *dense);
 void model_part_low(const Pass *p, MxValue all, int n, const Dense *dense, MxValue *low);
-/* model_fold_adapter — W, or W + A B scale in float32, for what is no product with activations. */
+/* model_fold_adapter — W, or in float32 W with its adapter, where no activations are multiplied. */
 MxValue model_fold_adapter(const Pass *p, int leaf);
 /* model_project_each — x · kernel (+ bias) of each; at most three. */
 void model_project_each(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *y);

@@ -135,13 +135,30 @@ static void add_adapter(MxArena *arena, MxModel *model, int base) {
     bool has_out = of->n_batch + of->n_contract < of->shape.rank;
     for (int i = of->n_batch; i < of->shape.rank; i++)
         *(i < of->n_batch + of->n_contract ? &in : &out) *= of->shape.dim[i];
-    model->adapters[base] = (Adapter){.a = model->params.n, .b = model->params.n + 1};
+    Adapter *adapter = &model->adapters[base];
+    *adapter = (Adapter){.a = model->params.n, .b = model->params.n + 1, .m = -1};
     add_leaf(arena, model, base, "_lora_a",
              (MxLeaf){.shape = MX_SHAPE(in, rank),
                       .init = {.kind = MX_INIT_UNIFORM, .std = sqrt(2 / (double)in)}});
     add_leaf(arena, model, base, "_lora_b",
              (MxLeaf){.shape = has_out ? MX_SHAPE(rank, out) : MX_SHAPE(rank),
                       .init = {.kind = MX_INIT_ZEROS}});
+    if (!model->config->lora_use_dora) return;
+    adapter->m = model->params.n;
+    add_leaf(arena, model, base, "_lora_m",
+             (MxLeaf){.shape = MX_SHAPE(out), .init = {.kind = MX_INIT_ZEROS}});
+}
+
+/* Magnitudes are of the outputs of one matrix. */
+static bool check_magnitudes(const MxModel *model, const Module *module, MxError *err) {
+    const MxLeaf *leaf = &model->params.leaves[module->leaf];
+    const char *what = leaf->n_batch                          ? "is several matrices"
+                       : leaf->n_contract == leaf->shape.rank ? "is the scale of a norm"
+                                                              : NULL;
+    return !model->config->lora_use_dora || !what ||
+           mx_config_fail(err, model->config, MX_KEY_lora_use_dora,
+                          "\"%s\" %s; wanted modules of one matrix (lora.lora_module_path)",
+                          module->path, what);
 }
 
 /* ---- weights in few bits */
@@ -210,10 +227,11 @@ bool model_add_adapters(MxArena *arena, MxModel *model, MxError *err) {
     if (wanted == MX_MATCH_NONE) return report_no_match(arena, model, modules, n, err);
     lora->modules = mx_new_n(arena, const char *, n);
     model->adapters = mx_new_n(arena, Adapter, n_params);
-    for (int i = 0; i < n_params; i++) model->adapters[i] = (Adapter){-1, -1};
+    for (int i = 0; i < n_params; i++) model->adapters[i] = (Adapter){-1, -1, -1};
     for (int i = 0; i < n; i++) {
         if (modules[i].match != wanted) continue;
         const MxLeaf *leaf = &model->params.leaves[modules[i].leaf];
+        if (!check_magnitudes(model, &modules[i], err)) return false;
         if (!c->scan_layers || !leaf->stack.index)
             lora->modules[lora->n_modules++] = modules[i].path;
         add_adapter(arena, model, modules[i].leaf);

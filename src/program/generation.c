@@ -63,7 +63,7 @@ static void find_share(MxTrainState *s) {
 }
 
 uint32_t program_apart(const MxTrainState *s, const Entry *entry) {
-    bool generates = entry == &entry_see;
+    bool generates = entry == &entry_see || entry == &entry_factors;
     for (int kind = 0; kind < PIECE_COUNT; kind++) generates |= entry == entries[kind];
     return generates ? s->apart : 0;
 }
@@ -229,6 +229,7 @@ bool program_declare_generation(MxTrainState *s, MxError *err) {
     if (!check_generation(s, err)) return false;
     if (!declare_caches(s, err)) return false;
     program_declare_see(s);
+    program_declare_factors(s);
     for (int kind = 0; kind < PIECE_COUNT; kind++)
         if (has_piece(s, kind)) s->piece[kind] = declare_piece(s, kind);
     return true;
@@ -248,6 +249,7 @@ static MxValue take_last(MxTrace *t, MxValue x, MxValue last) {
 static void trace_piece(MxTrainState *s, MxTrace *t, int kind) {
     const PieceVars *v = &s->piece[kind];
     MxValue *params = program_read_held(s, t);
+    const MxModel *model = program_with_factors(s, t, params);
     MxModelImages images = {.pixels = MX_NONE};
     MxValue mrope[MX_MROPE_KINDS];
     for (int k = 0; has_mrope(s, kind) && k < MX_MROPE_KINDS; k++)
@@ -265,11 +267,11 @@ static void trace_piece(MxTrainState *s, MxTrace *t, int kind) {
                         .place = {.positions = mx_variable(t, v->kept),
                                   .counts = mx_variable(t, v->counts),
                                   .sequences = mx_variable(t, v->sequences)}};
-    MxValue x = mx_model_stream(t, s->model, params, in);
+    MxValue x = mx_model_stream(t, model, params, in);
     t->scope = "generation";
     if (!kinds[kind].all_logits) x = take_last(t, x, mx_variable(t, v->last));
-    x = mx_model_last_norm(t, s->model, params, in, x);
-    mx_trace_assign(t, mx_model_logits(t, s->model, params, x), v->logits, false);
+    x = mx_model_last_norm(t, model, params, in, x);
+    mx_trace_assign(t, mx_model_logits(t, model, params, x), v->logits, false);
 }
 
 #define ENTRY(name_, width_, all_rows_, all_logits_)                                               \
@@ -379,6 +381,7 @@ void mx_generation_run(MxTrainState *s, const MxPiece *piece, float *logits) {
         program_write_all(s, v->mrope[k], l.mrope[k]);
     program_write_all(s, v->counts, l.counts);
     program_write_all(s, v->sequences, l.sequences);
+    program_make_factors(s);
     program_run_entry(s, entries[kind]);
     read_logits(s, v->logits, piece, logits);
     mx_arena_release(&arena);

@@ -146,6 +146,13 @@ struct MxTrainState {
 bool program_declare_generation(MxTrainState *state, MxError *err);
 /* program_declare_see — variables of what such sequences see, if they do. */
 void program_declare_see(MxTrainState *state);
+/* Pieces of sequences read quotients in place of magnitudes (magnitudes.c). program_declare_factors
+ * — their variables. program_with_factors — the model that reads them, among `params`.
+ * program_make_factors — makes them if parameters have changed; before a piece is run. All three
+ * do nothing where adapters have no magnitudes. */
+void program_declare_factors(MxTrainState *state);
+const MxModel *program_with_factors(MxTrainState *state, MxTrace *t, MxValue *params);
+void program_make_factors(MxTrainState *state);
 /* program_apart — mesh axes along which ranks run an entry on other values (MxPartition). */
 uint32_t program_apart(const MxTrainState *state, const Entry *entry);
 /* program_find_mesh — the config's, unless the state has one; who only generates is alone: one

@@ -38,6 +38,8 @@ PIECES(ROW)
 #undef ROW
 /* A view of an image becomes rows, which pieces read. */
 extern const Entry entry_see;
+/* What pieces read in place of magnitudes of adapters. */
+extern const Entry entry_factors;
 
 /* Micro-batch i of n, of `examples` examples each, out of a batch that has of_examples, of which
  * this rank's replica has those from `first` on. Of those that go through a pipeline together, each
@@ -124,13 +126,15 @@ void *program_part(const MxTrainState *state, int part);
  * the rules say, which no update changes. program_declare_each — a variable for each parameter, or
  * only for those that are trained. program_declare_copy — one for each, divided among ranks as that
  * is, which no update changes. program_declare_beside — one for each that is trained, divided as
- * that is; MX_NONE for others. program_declare_input — something that every batch gives, [rows,
+ * that is; MX_NONE for others. program_declare_like — one, divided as a parameter of its shape is.
+ * program_declare_input — something that every batch gives, [rows,
  * length]: an index beside those of MxBatchField. program_declare_wide_input — the same, [rows,
  * row..], which ranks have whole rows of. program_give — its values for the next batch, as the
  * batch's fields are; kept. */
 int *program_declare_each(MxTrainState *state, const char *prefix, MxDtype dtype,
                           bool only_trained);
 int *program_declare_beside(MxTrainState *state, const char *prefix, MxDtype dtype);
+int program_declare_like(MxTrainState *state, const char *prefix, int param, MxDtype dtype);
 int *program_declare_tree(MxTrainState *state, const char *prefix, const MxTree *tree);
 int *program_declare_copy(MxTrainState *state, const char *prefix);
 int program_declare_input(MxTrainState *state, const char *name, MxDtype dtype);

@@ -9,6 +9,8 @@
  *             prefill_8 …: a short one; foretell: one with logits of all its tokens
  *   decode    a token of one sequence does, decode_all: one of each
  *   see       a view of an image becomes rows, which pieces of a prompt read
+ *   factors   quotients of magnitudes and norms of adapters, which all pieces read; magnitudes:
+ *             what these begin with
  *   take      makes the reference model equal to the policy
  *   frozen    casts of frozen weights, and their part of the parameters' norm: whenever they change
  *
@@ -65,6 +67,13 @@ int *program_declare_each(MxTrainState *s, const char *prefix, MxDtype dtype, bo
 /* Of all of the model's parameters (weight_dtype). */
 static MxDtype dtype_of_weights(const MxTrainState *s) {
     return mx_model_params(s->model)->leaves[0].dtype;
+}
+
+int program_declare_like(MxTrainState *s, const char *prefix, int param, MxDtype dtype) {
+    const MxLeaf *leaf = &mx_model_params(s->model)->leaves[param];
+    int var = program_add_var(s, prefix, leaf->path, (MxType){dtype, leaf->shape});
+    note_role(s, var, (VarRole){.like = s->var.param[param]});
+    return var;
 }
 
 int *program_declare_beside(MxTrainState *s, const char *prefix, MxDtype dtype) {

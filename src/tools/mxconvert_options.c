@@ -214,8 +214,8 @@ static int array_options(CommandLine *line, MxOption *out) {
         {.name = "--merge-lora",
          .is_main = true,
          .flag = &line->merges,
-         .doc = "merge adapters into the weights: only the parameters W + A B alpha / rank, in "
-                "float32"},
+         .doc = "merge adapters into the weights: only the parameters W + A B alpha / rank, with "
+                "magnitudes scaled to them, in float32"},
         {.name = "--extract-lora", .flag = &line->extracts, .doc = "only the adapters"},
     };
     memcpy(out, rows, sizeof rows);

@@ -240,6 +240,17 @@ static void draw_adapters(MxTrainState *s) {
     }
 }
 
+/* With other weights, of which nothing may be left. */
+static void reply_once(MxTrainState *s, int32_t *ids, int64_t n) {
+    MxError err = {0};
+    float *logits;
+    const MxPrompt prompt = {.tokens = {ids, n}};
+    mx_train_state_init(s);
+    ck_assert_msg(mx_train_start_magnitudes(s, &err), "%s", err.text.data);
+    mx_train_state_restored(s);
+    ck_assert(mx_generate_logits(&arena, s, &prompt, &logits, &err));
+}
+
 /* A sequence in pieces, of which caches keep what is needed, and the same at once, as it is
  * trained: the same loss. */
 static void compare_pieces(MxConfig *config) {
@@ -266,6 +277,7 @@ static void compare_pieces(MxConfig *config) {
         ck_assert_msg(
             mx_train_state_open_generation(&arena, config, what, MX_NOT_QUANTIZED, &pieces, &err),
             "%s", err.text.data);
+        if (config->enable_lora) reply_once(pieces, batch.field[MX_INPUTS], T);
         copy_weights(whole, pieces);
         got = 0;
         for (int b = 0; b < ROWS; b++) {
@@ -296,13 +308,15 @@ START_TEST(heads_choose_chunks) {
 }
 END_TEST
 
-/* Its keys and values are not made: the adapter of what would make them must be where that went. */
+/* Its keys and values are not made: the adapter of what would make them must be where that went.
+ * With magnitudes, too. */
 START_TEST(adapters_of_latent_attention_act) {
     MxConfig *config = config_of("deepseek");
     config->enable_lora = true;
     config->lora_rank = 3;
     config->lora_alpha = 24;
     config->lora_module_path = ".*self_attention/(wkv_a|wkv_b|wq_b|out)";
+    config->lora_use_dora = _i == 1;
     compare_pieces(config);
 }
 END_TEST
@@ -585,7 +599,7 @@ Suite *generate_suite(void) {
     tcase_add_loop_test(tcase, kernels_in_few_bits_reply_as_their_values, 0, n);
     tcase_add_loop_test(tcase, sequences_with_one_prompt, 0, n);
     tcase_add_loop_test(tcase, heads_choose_chunks, 0, MX_COUNT(choosers));
-    tcase_add_test(tcase, adapters_of_latent_attention_act);
+    tcase_add_loop_test(tcase, adapters_of_latent_attention_act, 0, 2);
     tcase_add_loop_test(tcase, converted_models_continue_as_transformers, 0, MX_COUNT(converted));
     suite_add_tcase(suite, tcase);
     return suite;

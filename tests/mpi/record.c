@@ -38,12 +38,18 @@ const float *record_floats(MxArena *arena, const MxTrainState *s, int var) {
     return wide;
 }
 
+void record_begin(MxTrainState *s) {
+    MxError err = {0};
+    mx_train_state_init(s);
+    ck_assert_msg(mx_train_start_magnitudes(s, &err), "%s", err.text.data);
+    mx_train_state_begin(s);
+}
+
 MxTrainState *record_open(MxArena *arena, const MxConfig *config) {
     MxError err = {0};
     MxTrainState *s;
     ck_assert_msg(mx_train_state_open_on(arena, config, comm, &s, &err), "%s", err.text.data);
-    mx_train_state_init(s);
-    mx_train_state_begin(s);
+    record_begin(s);
     return s;
 }
 
@@ -176,8 +182,7 @@ static void write_record(const Variant *v, const char *path) {
     int n = (int)numbers.n_params;
     put(file, &numbers, sizeof numbers);
     record_teach(s);
-    mx_train_state_init(s);
-    mx_train_state_begin(s);
+    record_begin(s);
     put_list(file, s, s->var.param, n);
     for (int step = 0; step < STEPS; step++) {
         MxBatch batch = small_batch(&arena, v, step);

@@ -24,7 +24,8 @@ typedef struct Record {
  * others read it. */
 const Record *record_of(const Variant *variants, int n_variants, int variant);
 
-/* record_open — a state of all ranks at its start. */
+/* record_begin — first values of a state. record_open — a state of all ranks at its start. */
+void record_begin(MxTrainState *s);
 MxTrainState *record_open(MxArena *arena, const MxConfig *config);
 
 /* record_has_eval — whether a config's runs end with an evaluation. record_loss — the loss and the

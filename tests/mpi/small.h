@@ -21,6 +21,7 @@ typedef struct Variant {
     int parts;                   /* of a batch that are as long as its rows; 0 = 1 */
     double loss;                 /* how far off losses may be; 0 = as all of the dtype */
     double gradient;             /* another bound on the gradient; 0 = the usual one */
+    double start;                /* how far off first parameters may be */
     bool is_bf16;
     bool has_stages; /* on meshes with stages alone, on all that fit */
 } Variant;

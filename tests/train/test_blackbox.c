@@ -137,6 +137,9 @@ static const struct {
     {BY_STEPS, "opt_type=adam_pax skip_step_on_spikes=true skip_step_interval=4 "
                "skip_step_scaling_factor=0.3 trainable_parameters_mask=[mlp] scan_layers=false"},
     {BY_STEPS, "dtype=bfloat16 lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8"},
+    {BY_STEPS, "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 lora.use_dora=true"},
+    {BY_STEPS, "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 lora.use_dora=true "
+               "dtype=bfloat16 pure_nnx=false scan_layers=false"},
     {BY_STEPS, "decoder_block=mixtral num_experts=4 num_experts_per_tok=2 lora.enable_lora=true "
                "lora.lora_rank=4 lora.lora_alpha=8 lora.lora_module_path=.*MoeBlock_0"},
     {BY_STEPS, "decoder_block=mixtral num_experts=4 num_experts_per_tok=2 lora.enable_lora=true "

@@ -520,7 +520,9 @@ static const struct {
 } foreign[] = {
     {"\"init_lora_weights\": true", "\"init_lora_weights\": \"pissa_niter_4\"",
      "adapter_config.json: init_lora_weights is \"pissa_niter_4\", which changes the weights"},
-    {"\"use_dora\": false", "\"use_dora\": true", "use_dora is not available here"},
+    {"\"use_dora\": false", "\"use_dora\": true",
+     "adapter_config.json: its adapters have magnitudes (use_dora is true), those of this run have "
+     "none"},
     {"\"alora_invocation_tokens\": null", "\"alora_invocation_tokens\": [1]",
      "alora_invocation_tokens is not available here"},
     {"\"rank_pattern\": {}", "\"rank_pattern\": {\"layers.1.*q_proj\": 4}",

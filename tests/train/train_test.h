@@ -13,6 +13,7 @@ Suite *clip_suite(void);
 Suite *diloco_suite(void);
 Suite *disk_suite(void);
 Suite *distill_suite(void);
+Suite *dora_suite(void);
 Suite *distill_runs_suite(void);
 Suite *learn_to_init_suite(void);
 Suite *dropout_suite(void);
