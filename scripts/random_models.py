@@ -148,7 +148,7 @@ CHOICES = [
     (SPARSE, 0.5, "sparse_matmul=false capacity_factor=-1.0 | sparse_matmul=false capacity_factor=1.0 | sparse_matmul=false capacity_factor=2.0 | "
      "capacity_factor=1.0"),
     (SPARSE, 0.4, "load_balance_loss_weight=0.0 | load_balance_loss_weight=1.0"),
-    ("mixtral|qwen3_moe|qwen3_custom_moe|qwen3_next|qwen3_5|envy|deepseek2|gemma4_experts", 0.4, "norm_topk_prob=true | norm_topk_prob=false"),
+    ("mixtral|qwen3_moe|qwen3_custom_moe|qwen3_next|qwen3_5|envy|deepseek2", 0.4, "norm_topk_prob=true | norm_topk_prob=false"),
     ("mixtral|qwen3_moe|qwen3_custom_moe|envy", 0.3, "routed_score_func=sigmoid | routed_score_func=sigmoid routed_scaling_factor=1.5 | "
      "routed_bias=true | routed_score_func=sigmoid routed_bias=true norm_topk_prob=true"),
     ("deepseek", 0.5, "routed_score_func=softmax | norm_topk_prob=true | routed_bias=false | routed_bias_update_rate=0.01 scan_layers=true | "
