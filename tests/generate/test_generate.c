@@ -39,24 +39,24 @@ static void *read_array(MxH5 *file, const char *path, MxDtype dtype, MxShape *sh
     return data;
 }
 
-static MxTrainState *open_model(const char *dir, MxGeneration what) {
+MxTrainState *open_source(MxArena *in, const char *dir, MxGeneration what) {
     MxError err = {0};
     MxSource source;
     MxTrainState *state;
-    ck_assert_msg(mx_source_find(&arena, dir, true, (MxWeights){0}, &source, &err) &&
-                      mx_source_open(&arena, &source, what, &state, &err),
+    ck_assert_msg(mx_source_find(in, dir, true, (MxWeights){0}, &source, &err) &&
+                      mx_source_open(in, &source, what, &state, &err),
                   "%s", err.text.data);
     return state;
 }
 
-static const MxSampling greedy = {.top_p = 1, .repetition_penalty = 1};
+const MxSampling greedy = {.top_p = 1, .repetition_penalty = 1};
 
 static void generate(const char *dir, MxGeneration what, const MxPrompt *prompts, int64_t n,
                      int64_t max_tokens, MxReply *out) {
     MxError err = {0};
     const MxGenerate how = {.sampling = greedy, .max_tokens = max_tokens};
-    ck_assert_msg(mx_generate(&arena, open_model(dir, what), &how, prompts, n, out, &err), "%s",
-                  err.text.data);
+    ck_assert_msg(mx_generate(&arena, open_source(&arena, dir, what), &how, prompts, n, out, &err),
+                  "%s", err.text.data);
 }
 
 static void same_replies(const char *what, const MxReply *a, const MxReply *b) {
@@ -153,7 +153,7 @@ START_TEST(logits_are_those_of_transformers) {
     int64_t T = shape.dim[1], V = shape.dim[2];
     for (int64_t chunk = 5; chunk <= T; chunk += T - 5) {
         MxGeneration what = {.rows = 1, .capacity = T, .chunk = chunk, .all_logits = true};
-        MxTrainState *state = open_model(mx_path_dir(&arena, path), what);
+        MxTrainState *state = open_source(&arena, mx_path_dir(&arena, path), what);
         for (int64_t b = 0; b < shape.dim[0]; b++) {
             const MxPrompt prompt = {.tokens = {ids + b * T, T}};
             ck_assert(mx_generate_logits(&arena, state, &prompt, &got, &err));
@@ -505,65 +505,6 @@ START_TEST(sequences_with_one_prompt) {
 }
 END_TEST
 
-/* A special token has no text, unless it is among those that are shown: here one that a bias makes
- * the likeliest everywhere. */
-START_TEST(special_tokens_that_are_shown) {
-    enum { MORE = 3 };
-    const char *dir = mx_path_dir(&arena, goldens_need(&arena, "hf/models/mistral/config.json"));
-    const char *tokens = goldens_need(&arena, "hf/tokenizers/gemma/tokenizer.json");
-    MxError err = {0};
-    MxTokenizer *tokenizer;
-    MxReply reply;
-    int32_t ids[] = {3, 20, 37};
-    const MxPrompt prompt = {.tokens = {ids, MX_COUNT(ids)}};
-    ck_assert(mx_tokenizer_open(&arena, "huggingface", tokens, &tokenizer, &err));
-    const int32_t bos = mx_tokenizer_bos(tokenizer);
-    const MxBias bias = {bos, 100};
-    const MxGeneration what = {.rows = 1, .capacity = MORE + MX_COUNT(ids), .chunk = 4};
-    for (int n_shown = 0; n_shown < 2; n_shown++) {
-        MxGenerate how = {.sampling = greedy,
-                          .max_tokens = MORE,
-                          .tokenizer = tokenizer,
-                          .shown = &bos,
-                          .n_shown = n_shown};
-        how.sampling.biases = &bias;
-        how.sampling.n_biases = 1;
-        ck_assert(mx_generate(&arena, open_model(dir, what), &how, &prompt, 1, &reply, &err));
-        ck_assert_int_eq(reply.tokens.ids[MORE - 1], bos);
-        ck_assert_str_eq(reply.text_bytes ? reply.text : "", n_shown ? "<bos><bos><bos>" : "");
-    }
-}
-END_TEST
-
-/* Of the tokens of a prompt, by logits of all of them; without a reply. */
-START_TEST(echoes_of_a_prompt) {
-    enum { LENGTH = 13, TOP = 3 };
-    const char *dir = mx_path_dir(&arena, goldens_need(&arena, "hf/models/mistral/config.json"));
-    MxError err = {0};
-    int32_t ids[LENGTH];
-    float *logits;
-    MxReply reply;
-    const MxPrompt prompt = {.tokens = {ids, LENGTH}};
-    const MxGeneration what = {.rows = 1, .capacity = LENGTH, .chunk = 5, .all_logits = true};
-    const MxGenerate how = {.sampling = greedy, .echoes = true, .n_top = TOP};
-    for (int k = 0; k < LENGTH; k++) ids[k] = 3 + k * 17 % 150;
-    MxTrainState *state = open_model(dir, what);
-    const int64_t vocab = mx_train_state_config(state)->vocab_size;
-    ck_assert(mx_generate(&arena, state, &how, &prompt, 1, &reply, &err));
-    ck_assert(mx_generate_logits(&arena, state, &prompt, &logits, &err));
-    ck_assert(reply.tokens.n == LENGTH && reply.n_echoed == LENGTH && reply.is_cut);
-    for (int i = 1; i < LENGTH; i++) {
-        const float *own = logits + (i - 1) * vocab;
-        MxChoice top[TOP];
-        mx_likeliest(own, vocab, TOP, top);
-        ck_assert_int_eq(reply.tokens.ids[i], ids[i]);
-        ck_assert_double_eq_tol((double)reply.logprobs[i],
-                                (double)own[ids[i]] - mx_log_sum(own, vocab), 1e-6);
-        ck_assert_int_eq(reply.top[i * TOP + 1].id, top[1].id);
-    }
-}
-END_TEST
-
 START_TEST(those_that_see_ahead_do_not_generate) {
     MxError err = {0};
     MxTrainState *state;
@@ -587,8 +528,6 @@ Suite *generate_suite(void) {
     tcase_add_loop_test(tcase, long_continuations, 0, MX_COUNT(continued));
     tcase_add_loop_test(tcase, logits_are_those_of_transformers, 0, MX_COUNT(models));
     tcase_add_test(tcase, unequal_prompts_do_not_disturb_each_other);
-    tcase_add_test(tcase, echoes_of_a_prompt);
-    tcase_add_test(tcase, special_tokens_that_are_shown);
     tcase_add_test(tcase, those_that_see_ahead_do_not_generate);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("families");
