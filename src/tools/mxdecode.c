@@ -190,13 +190,15 @@ static const Mode modes[] = {
      .doc = "answer requests over HTTP with OpenAI's interface: /v1/completions, "
             "/v1/chat/completions, /v1/models; a PORT alone listens to this machine only, 0 = a "
             "free port",
-     .run = serve},
+     .run = serve,
+     .max_tokens = 1024}, /* as much as clients usually ask for */
     {.option = "--evaluate",
      .takes = "FILE",
      .doc = "evaluate tasks: a line of FILE is a question with choices, one with an answer, or a "
             "text, in JSON; with --json also print the figures of each line",
-     .run = evaluate},
-    {.run = speak},
+     .run = evaluate,
+     .max_tokens = 128},
+    {.run = speak, .max_tokens = 128},
 };
 
 static void try_words(MxArena *arena, const void *line, MxError *ignored) {

@@ -14,6 +14,7 @@ typedef struct Mode {
     bool (*run)(MxArena *arena, CommandLine *line, MxError *err);
     LineMode *each_line; /* what becomes of a line of stdin, a value of JSON */
     bool has_chat;       /* by a chat template */
+    int64_t max_tokens;  /* of a reply, where nothing is said */
 } Mode;
 
 struct CommandLine {

@@ -106,7 +106,7 @@ static bool read_numbers(const Numbers *n, CommandLine *line, MxError *err) {
     mx_option_int("--queue", n->queue, 0, 1 << 20, &line->queue, err);
     mx_option_int("--timeout", n->timeout, 1, 1 << 20, &line->timeout_s, err);
     s->top_p = s->repetition_penalty = 1;
-    out->max_tokens = 128;
+    out->max_tokens = line->mode->max_tokens;
     out->rows = 8;
     mx_option_int("--max-tokens", n->max_tokens, 1, INT32_MAX, &out->max_tokens, err);
     mx_option_number("--temperature", n->temperature, &s->temperature, err);
@@ -205,8 +205,8 @@ static int list_replies(CommandLine *line, Numbers *n, Side *out) {
           .is_main = true,
           .value = &n->max_tokens,
           .takes = "N",
-          .doc = "maximum length of a reply (default 128); it ends earlier at a token that ends "
-                 "texts"}},
+          .doc = "maximum length of a reply (default 128, with --serve 1024); it ends earlier at a "
+                 "token that ends texts"}},
     };
     memcpy(out, rows, sizeof rows);
     return MX_COUNT(rows);

@@ -79,7 +79,7 @@ serve() {
 }
 
 start r --batch 2
-is 'without a chat template' "$(sed 1d "$output")" "answers /v1/completions with up to 128 tokens (--max-tokens)
+is 'without a chat template' "$(sed 1d "$output")" "answers /v1/completions with up to 1024 tokens (--max-tokens)
 no chat template: /v1/chat/completions is refused; --chat-template FILE or a name such as chatml sets one"
 says 74 "mxdecode: error: --serve: could not listen at 127.0.0.1:$port: Address already in use" "$work/r" --serve "127.0.0.1:$port"
 kill $server
