@@ -74,9 +74,17 @@ static bool fail_unrecognized(MxOptions options, const char *arg, const char *ne
     return false;
 }
 
+/* Whether an argument is meant for itself and not as an option's value: "--name", or, of pairs,
+ * KEY=VALUE. A file of such a name is ./KEY=VALUE. */
+static bool is_apart(const char *arg, bool passes_pairs) {
+    size_t n = strspn(arg, "abcdefghijklmnopqrstuvwxyz0123456789_.");
+    bool is_pair = n && arg[0] != '.' && arg[n] == '=';
+    return (passes_pairs && is_pair) || (mx_text_has_prefix(arg, "--") && arg[2]);
+}
+
 /* Sets what the option at argv[*i] points to; moves on to its value. tail  follows its name. */
-static bool take(const MxOption *option, const char *tail, int argc, char **argv, int *i,
-                 MxError *err) {
+static bool take(const MxOption *option, const char *tail, bool passes_pairs, int argc, char **argv,
+                 int *i, MxError *err) {
     if (option->flag) *option->flag = !option->clears;
     if (!option->value)
         return !*tail ||
@@ -84,9 +92,9 @@ static bool take(const MxOption *option, const char *tail, int argc, char **argv
     const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
     bool is_option = next && next[0] == '-' && next[1];
     if (!*tail && option->flag && (!next || is_option)) return true;
-    if (!*tail && !next)
-        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s wants a value: %s %s", option->name,
-                       option->name, option->takes);
+    if (!*tail && (!next || is_apart(next, passes_pairs)))
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "%s wants a value%s%s: %s %s", option->name,
+                       next ? ", found " : "", next ? next : "", option->name, option->takes);
     option->value[option->count ? (*option->count)++ : 0] = *tail ? tail + 1 : argv[++*i];
     return true;
 }
@@ -114,7 +122,7 @@ static bool read_line(MxOptions options, int argc, char **argv, const char **res
         }
         bool is_rest = is_over || arg[0] != '-' || !arg[1];
         if (!is_rest) option = find(options, arg, &tail);
-        if (option && !take(option, tail, argc, argv, &i, err)) return false;
+        if (option && !take(option, tail, options.passes_pairs, argc, argv, &i, err)) return false;
         if (option) continue;
         is_rest =
             is_rest || (options.passes_pairs && mx_text_has_prefix(arg, "--") && strchr(arg, '='));

@@ -87,11 +87,15 @@ START_TEST(pairs_may_pass) {
     ck_assert_str_eq(got.one, "x");
     ck_assert_str_eq(rest[0], "--steps=3");
     ck_assert_ptr_null(rest[1]);
+    ck_ok(read_line("--one ./steps=3", true));
+    ck_assert_str_eq(got.one, "./steps=3");
 }
 END_TEST
 
 START_TEST(wrong_lines_are_told) {
     ck_failed(read_line("--one", false), MX_EXIT_CONFIG, "--one wants a value: --one FILE");
+    ck_failed(read_line("--one --on", false), MX_EXIT_CONFIG, "wants a value, found --on");
+    ck_failed(read_line("--one steps=3", true), MX_EXIT_CONFIG, "wants a value, found steps=3");
     ck_failed(read_line("--on=1", false), MX_EXIT_CONFIG, "--on takes no value");
     ck_failed(read_line("--mny x", false), MX_EXIT_CONFIG, "unrecognized option \"--mny\"");
     ck_failed(read_line("--mny x", false), MX_EXIT_CONFIG, "did you mean \"--many\"?");
