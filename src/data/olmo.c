@@ -87,10 +87,11 @@ static bool read_header(MxArena *arena, TokenFile *file, int64_t bytes, const To
     if (memcmp(head, "\x93NUMPY", 6)) return true;
     int64_t fixed = head[6] == 1 ? 10 : FIXED, n = head[8] | head[9] << 8;
     if (fixed == FIXED) n |= (int64_t)head[10] << 16 | (int64_t)head[11] << 24;
-    if (n > LARGEST_HEADER || fixed + n > bytes)
+    int64_t most = bytes - fixed < LARGEST_HEADER ? bytes - fixed : LARGEST_HEADER;
+    if (n > most)
         return mx_fail(err, MX_EXIT_BAD_INPUT, in(file->path),
-                       "has a header of %lld bytes, wanted at most %d", (long long)n,
-                       LARGEST_HEADER);
+                       "has a header of %lld bytes, wanted at most %lld", (long long)n,
+                       (long long)most);
     char *text = mx_arena_alloc(arena, (size_t)n + 1);
     if (!read_bytes(file->path, fixed, (size_t)n, text, err)) return false;
     text[n] = 0;
