@@ -2,6 +2,7 @@
 #include "process.h"
 
 #include <check.h>
+#include <math.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -131,4 +132,10 @@ MetricsLine *process_metrics(MxArena *arena, const char *dir, const char *with, 
         ck_assert(mx_json_number(mx_json_get(json, "step"), &lines[(*n)++].step));
     }
     return lines;
+}
+
+double process_number(const MetricsLine *line, const char *name) {
+    double x = NAN;
+    ck_assert_msg(mx_json_number(mx_json_get(line->json, name), &x), "no %s", name);
+    return x;
 }

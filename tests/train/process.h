@@ -36,5 +36,7 @@ typedef struct MetricsLine {
 } MetricsLine;
 /* process_metrics — the lines of dir/m.jsonl that have a member `with`. */
 MetricsLine *process_metrics(MxArena *arena, const char *dir, const char *with, int *n);
+/* process_number — a number of a line. Fails the test where there is none. */
+double process_number(const MetricsLine *line, const char *name);
 
 #endif

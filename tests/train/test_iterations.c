@@ -6,7 +6,6 @@
 #include "train_test.h"
 
 #include <check.h>
-#include <math.h>
 #include <string.h>
 
 #define FOLDER "hf/trl/grpo"
@@ -102,12 +101,6 @@ static const MetricsLine *run(const char *name, const char *more) {
     return lines;
 }
 
-static double number(const MetricsLine *line, const char *name) {
-    double x = NAN;
-    ck_assert_msg(mx_json_number(mx_json_get(line->json, name), &x), "no %s", name);
-    return x;
-}
-
 /* Both steps of a batch have its responses, and the second one another policy. What a policy was
  * drawn with is what it is measured to have had. */
 START_TEST(steps_share_what_was_written) {
@@ -115,17 +108,17 @@ START_TEST(steps_share_what_was_written) {
     const MetricsLine *recorded = run("recorded", WRITES "rl.recorded_logprobs=true");
     for (int k = 0; k < 6; k++) {
         const MetricsLine *first = &measured[k / 2 * 2], *line = &measured[k];
-        ck_assert_double_eq(number(line, "learning/avg_reward"),
-                            number(first, "learning/avg_reward"));
-        ck_assert_double_eq(number(line, "learning/completion_length"),
-                            number(first, "learning/completion_length"));
-        ck_assert(k % 2 ? number(line, "learning/clip_fraction") > 0.05
-                        : number(line, "learning/clip_fraction") <= 0);
-        ck_assert_double_eq_tol(number(line, "learning/loss"),
-                                number(&recorded[k], "learning/loss"), 1e-5);
+        ck_assert_double_eq(process_number(line, "learning/avg_reward"),
+                            process_number(first, "learning/avg_reward"));
+        ck_assert_double_eq(process_number(line, "learning/completion_length"),
+                            process_number(first, "learning/completion_length"));
+        ck_assert(k % 2 ? process_number(line, "learning/clip_fraction") > 0.05
+                        : process_number(line, "learning/clip_fraction") <= 0);
+        ck_assert_double_eq_tol(process_number(line, "learning/loss"),
+                                process_number(&recorded[k], "learning/loss"), 1e-5);
     }
-    ck_assert_double_ne(number(&measured[0], "learning/avg_reward"),
-                        number(&measured[2], "learning/avg_reward"));
+    ck_assert_double_ne(process_number(&measured[0], "learning/avg_reward"),
+                        process_number(&measured[2], "learning/avg_reward"));
 }
 END_TEST
 
@@ -138,12 +131,12 @@ START_TEST(steps_share_what_was_read) {
                                                             "gradient_accumulation_steps=2",
                                                             data));
     for (int k = 0; k < 6; k++) {
-        ck_assert_double_eq(number(&whole[k], "learning/avg_reward"),
-                            number(&whole[k / 2 * 2], "learning/avg_reward"));
-        ck_assert(k % 2 ? number(&whole[k], "learning/clip_fraction") > 0.05
-                        : number(&whole[k], "learning/clip_fraction") <= 0);
-        ck_assert_double_eq_tol(number(&whole[k], "learning/loss"),
-                                number(&split[k], "learning/loss"), 1e-5);
+        ck_assert_double_eq(process_number(&whole[k], "learning/avg_reward"),
+                            process_number(&whole[k / 2 * 2], "learning/avg_reward"));
+        ck_assert(k % 2 ? process_number(&whole[k], "learning/clip_fraction") > 0.05
+                        : process_number(&whole[k], "learning/clip_fraction") <= 0);
+        ck_assert_double_eq_tol(process_number(&whole[k], "learning/loss"),
+                                process_number(&split[k], "learning/loss"), 1e-5);
     }
 }
 END_TEST

@@ -10,7 +10,6 @@
 #include <mx/run.h>
 
 #include <check.h>
-#include <math.h>
 #include <stdlib.h>
 
 static MxArena arena = {.name = "kto"};
@@ -221,12 +220,6 @@ static const MetricsLine *run(const char *name, const char *more, int *n) {
     return process_metrics(&arena, dir, "learning/kto_loss", n);
 }
 
-static double figure(const MetricsLine *line, const char *name) {
-    double x = NAN;
-    ck_assert_msg(mx_json_number(mx_json_get(line->json, name), &x), "no %s", name);
-    return x;
-}
-
 /* A policy that is its reference loses half the weight of each response; then
  * wanted responses become likelier than the others, as seen from the reference.
  */
@@ -234,10 +227,10 @@ START_TEST(wanted_responses_become_likelier) {
     int n;
     const MetricsLine *lines = run("kto", "steps=40 learning_rate=0.003", &n);
     ck_assert_int_eq(n, 40);
-    ck_assert_double_eq_tol(figure(&lines[0], "learning/kto_loss"), 0.5, 1e-6);
-    ck_assert_double_eq_tol(figure(&lines[0], "learning/avg_kl"), 0, 1e-6);
-    ck_assert_double_gt(figure(&lines[39], "learning/rewards_margin"), 0.3);
-    ck_assert_double_lt(figure(&lines[39], "learning/kto_loss"), 0.45);
+    ck_assert_double_eq_tol(process_number(&lines[0], "learning/kto_loss"), 0.5, 1e-6);
+    ck_assert_double_eq_tol(process_number(&lines[0], "learning/avg_kl"), 0, 1e-6);
+    ck_assert_double_gt(process_number(&lines[39], "learning/rewards_margin"), 0.3);
+    ck_assert_double_lt(process_number(&lines[39], "learning/kto_loss"), 0.45);
 }
 END_TEST
 
@@ -253,8 +246,9 @@ START_TEST(micro_batches_change_nothing) {
                                         "learning/rewards_margin"};
     for (int k = 0; k < n; k++)
         for (int i = 0; i < MX_COUNT(names); i++)
-            ck_assert_double_eq_tol(figure(&whole[k], names[i]), figure(&split[k], names[i]), 2e-5);
-    ck_assert_double_ne(figure(&whole[n - 1], "learning/rewards_margin"), 0);
+            ck_assert_double_eq_tol(process_number(&whole[k], names[i]),
+                                    process_number(&split[k], names[i]), 2e-5);
+    ck_assert_double_ne(process_number(&whole[n - 1], "learning/rewards_margin"), 0);
 }
 END_TEST
 

@@ -7,7 +7,6 @@
 #include <mx/model.h>
 
 #include <check.h>
-#include <math.h>
 #include <string.h>
 
 #define FOLDER "hf/trl/reward"
@@ -172,12 +171,6 @@ static const MetricsLine *run(const char *dir, const char *more, int *n) {
     return process_metrics(&arena, dir, "learning/rewards_max", n);
 }
 
-static double number(const MetricsLine *line, const char *name) {
-    double x = NAN;
-    ck_assert_msg(mx_json_number(mx_json_get(line->json, name), &x), "no %s", name);
-    return x;
-}
-
 /* With adapters the head is trained besides them. */
 static const char *const ways[] = {"", "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 "};
 
@@ -187,9 +180,9 @@ START_TEST(better_responses_get_higher_rewards) {
     run(dir, mx_arena_printf(&arena, "steps=40 eval_interval=39 eval_steps=-1 %s", ways[_i]), &n);
     const MetricsLine *evals = process_metrics(&arena, dir, "eval/reward_accuracy", &n);
     ck_assert_int_ge(n, 2);
-    ck_assert_double_lt(number(&evals[0], "eval/reward_accuracy"), 0.9);
-    ck_assert_double_ge(number(&evals[n - 1], "eval/reward_accuracy"), 0.95);
-    ck_assert_double_gt(number(&evals[n - 1], "eval/rewards_margin"), 0.5);
+    ck_assert_double_lt(process_number(&evals[0], "eval/reward_accuracy"), 0.9);
+    ck_assert_double_ge(process_number(&evals[n - 1], "eval/reward_accuracy"), 0.95);
+    ck_assert_double_gt(process_number(&evals[n - 1], "eval/rewards_margin"), 0.5);
 }
 END_TEST
 
@@ -207,9 +200,10 @@ START_TEST(micro_batches_change_nothing) {
                                         "learning/rewards_min", "learning/rewards_max"};
     for (int k = 0; k < n; k++)
         for (int i = 0; i < MX_COUNT(names); i++)
-            ck_assert_double_eq_tol(number(&whole[k], names[i]), number(&split[k], names[i]), 2e-5);
-    ck_assert_double_lt(number(&whole[0], "learning/rewards_min"),
-                        number(&whole[0], "learning/rewards_max"));
+            ck_assert_double_eq_tol(process_number(&whole[k], names[i]),
+                                    process_number(&split[k], names[i]), 2e-5);
+    ck_assert_double_lt(process_number(&whole[0], "learning/rewards_min"),
+                        process_number(&whole[0], "learning/rewards_max"));
 }
 END_TEST
 
@@ -224,10 +218,10 @@ START_TEST(a_run_goes_on) {
     const MetricsLine *rest = run(halved, mx_arena_printf(&arena, words, ways[_i], 6), &n);
     ck_assert_int_eq(n, 6);
     for (int k = 3; k < 6; k++) {
-        ck_assert_double_eq(number(&rest[k], "learning/loss"),
-                            number(&straight[k], "learning/loss"));
-        ck_assert_double_eq(number(&rest[k], "learning/rewards_min"),
-                            number(&straight[k], "learning/rewards_min"));
+        ck_assert_double_eq(process_number(&rest[k], "learning/loss"),
+                            process_number(&straight[k], "learning/loss"));
+        ck_assert_double_eq(process_number(&rest[k], "learning/rewards_min"),
+                            process_number(&straight[k], "learning/rewards_min"));
     }
 }
 END_TEST

@@ -6,7 +6,6 @@
 #include "train_test.h"
 
 #include <check.h>
-#include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -14,12 +13,6 @@
     "use_grpo=true packing=false dataset_type=hf hf_path=json per_device_batch_size=2 "            \
     "hf_train_files=posttrain/sft_train.jsonl eval_interval=-1 max_target_length=40 "              \
     "max_prefill_predict_length=32 rl.num_generations=4 enable_checkpointing=false "
-
-static double figure(const MetricsLine *line, const char *name) {
-    double x = NAN;
-    ck_assert_msg(mx_json_number(mx_json_get(line->json, name), &x), "no %s", name);
-    return x;
-}
 
 static const char *log_of(MxArena *arena, const char *dir) {
     return process_file(arena, dir, "log", NULL);
@@ -36,7 +29,7 @@ static MetricsLine *lines_of(MxArena *arena, const char *dir, int *n) {
 
 static double mean_reward(const MetricsLine *lines, int from, int n) {
     double sum = 0;
-    for (int i = 0; i < n; i++) sum += figure(&lines[from + i], "learning/avg_reward") / n;
+    for (int i = 0; i < n; i++) sum += process_number(&lines[from + i], "learning/avg_reward") / n;
     return sum;
 }
 
@@ -76,13 +69,13 @@ START_TEST(what_is_recorded_is_what_is_measured) {
         ck_assert_int_eq(n, 3);
     }
     for (int k = 0; k < 3; k++) {
-        ck_assert_double_eq_tol(figure(&lines[0][k], "learning/loss"),
-                                figure(&lines[1][k], "learning/loss"), 1e-5);
-        ck_assert_double_eq(figure(&lines[0][k], "learning/avg_reward"),
-                            figure(&lines[1][k], "learning/avg_reward"));
-        ck_assert_double_eq(figure(&lines[1][k], "learning/clip_fraction"), 0);
+        ck_assert_double_eq_tol(process_number(&lines[0][k], "learning/loss"),
+                                process_number(&lines[1][k], "learning/loss"), 1e-5);
+        ck_assert_double_eq(process_number(&lines[0][k], "learning/avg_reward"),
+                            process_number(&lines[1][k], "learning/avg_reward"));
+        ck_assert_double_eq(process_number(&lines[1][k], "learning/clip_fraction"), 0);
     }
-    ck_assert_double_eq_tol(figure(&lines[1][0], "learning/avg_kl"), 0, 1e-6);
+    ck_assert_double_eq_tol(process_number(&lines[1][0], "learning/avg_kl"), 0, 1e-6);
     mx_arena_release(&arena);
 }
 END_TEST
@@ -94,11 +87,11 @@ START_TEST(one_token_to_choose_from) {
     int n, code = run(&arena, dir, "steps=2 rl.reward=length decode_sampling_top_k=1");
     ck_assert_msg(code == 0, "%s", log_of(&arena, dir));
     MetricsLine *lines = lines_of(&arena, dir, &n);
-    ck_assert_double_eq(figure(&lines[1], "learning/avg_reward_std"), 0);
-    ck_assert_double_eq(figure(&lines[1], "learning/avg_advantage"), 0);
+    ck_assert_double_eq(process_number(&lines[1], "learning/avg_reward_std"), 0);
+    ck_assert_double_eq(process_number(&lines[1], "learning/avg_advantage"), 0);
     /* of all rows that go through the model, four for each of two prompts */
-    ck_assert_double_eq(figure(&lines[1], "perf/per_device_tokens"), 2 * 4 * 40);
-    ck_assert_double_gt(figure(&lines[1], "perf/rollout_time_seconds"), 0);
+    ck_assert_double_eq(process_number(&lines[1], "perf/per_device_tokens"), 2 * 4 * 40);
+    ck_assert_double_gt(process_number(&lines[1], "perf/rollout_time_seconds"), 0);
     ck_assert_ptr_nonnull(strstr(log_of(&arena, dir), ", rollout_seconds: "));
     mx_arena_release(&arena);
 }
@@ -152,9 +145,10 @@ START_TEST(answers_are_what_counts) {
     MetricsLine *want = lines_of(&arena, built_in, &n[0]), *got = lines_of(&arena, dir, &n[1]);
     ck_assert(n[0] == 4 && n[1] == 4);
     for (int k = 0; k < 4; k++) {
-        ck_assert_double_eq(figure(&want[k], "learning/avg_reward"),
-                            figure(&got[k], "learning/avg_reward"));
-        ck_assert_double_eq(figure(&want[k], "learning/loss"), figure(&got[k], "learning/loss"));
+        ck_assert_double_eq(process_number(&want[k], "learning/avg_reward"),
+                            process_number(&got[k], "learning/avg_reward"));
+        ck_assert_double_eq(process_number(&want[k], "learning/loss"),
+                            process_number(&got[k], "learning/loss"));
     }
     mx_arena_release(&arena);
 }
@@ -223,7 +217,7 @@ START_TEST(keys_say_what_marks_are_worth) {
     ck_assert_msg(code == 0, "%s", log_of(&arena, dir));
     MetricsLine *lines = lines_of(&arena, dir, &n);
     ck_assert_int_eq(n, 1);
-    ck_assert_double_eq(figure(&lines[0], "learning/avg_reward"), -8);
+    ck_assert_double_eq(process_number(&lines[0], "learning/avg_reward"), -8);
     mx_arena_release(&arena);
 }
 END_TEST
@@ -258,12 +252,12 @@ START_TEST(answers_are_judged) {
     ck_assert_int_eq(n, 4); /* before, 0, 3, 5: there are six steps */
     static const double steps[] = {-1, 0, 3, 5};
     for (int i = 0; i < n; i++) {
-        ck_assert_double_eq(figure(&lines[i], "step"), steps[i]);
-        ck_assert_double_eq(figure(&lines[i], "eval/questions"), 4);
-        ck_assert_double_eq(figure(&lines[i], "eval/accuracy"), 50);
-        ck_assert_double_eq(figure(&lines[i], "eval/partial_accuracy"), 75);
-        ck_assert_double_eq(figure(&lines[i], "eval/format_accuracy"), 0);
-        ck_assert_double_eq(figure(&lines[i], "eval/avg_reward"), -7);
+        ck_assert_double_eq(process_number(&lines[i], "step"), steps[i]);
+        ck_assert_double_eq(process_number(&lines[i], "eval/questions"), 4);
+        ck_assert_double_eq(process_number(&lines[i], "eval/accuracy"), 50);
+        ck_assert_double_eq(process_number(&lines[i], "eval/partial_accuracy"), 75);
+        ck_assert_double_eq(process_number(&lines[i], "eval/format_accuracy"), 0);
+        ck_assert_double_eq(process_number(&lines[i], "eval/avg_reward"), -7);
     }
     ck_assert(strstr(log_of(&arena, dir), "Completed eval before the first step, correct=2 of 4"));
     mx_arena_release(&arena);
@@ -283,9 +277,9 @@ START_TEST(answers_are_judged_from_a_prompt_on) {
     ck_assert_msg(code == 0, "%s", log_of(&arena, dir));
     MetricsLine *lines = process_metrics(&arena, dir, "eval/accuracy", &n);
     ck_assert_int_gt(n, 0);
-    ck_assert_double_eq(figure(&lines[0], "eval/questions"), 2);
-    ck_assert_double_eq(figure(&lines[0], "eval/accuracy"), 0);
-    ck_assert_double_eq(figure(&lines[0], "eval/partial_accuracy"), 50);
+    ck_assert_double_eq(process_number(&lines[0], "eval/questions"), 2);
+    ck_assert_double_eq(process_number(&lines[0], "eval/accuracy"), 0);
+    ck_assert_double_eq(process_number(&lines[0], "eval/partial_accuracy"), 50);
     mx_arena_release(&arena);
 }
 END_TEST

@@ -7,7 +7,6 @@
 #include "train_test.h"
 
 #include <check.h>
-#include <math.h>
 
 #define FOLDER "hf/trl/cpo"
 
@@ -105,12 +104,6 @@ static const MetricsLine *run(const char *dir, const char *way, const char *more
     return process_metrics(&arena, dir, "learning/loss", n);
 }
 
-static double number(const MetricsLine *line, const char *name) {
-    double x = NAN;
-    ck_assert_msg(mx_json_number(mx_json_get(line->json, name), &x), "no %s", name);
-    return x;
-}
-
 /* Responses are of several lengths, so that means over tokens are not those of means. */
 START_TEST(micro_batches_change_nothing) {
     int n;
@@ -122,16 +115,16 @@ START_TEST(micro_batches_change_nothing) {
         run(process_dir(&arena, "split"), ways[_i], mx_arena_printf(&arena, words, 2, 4), &n);
     ck_assert_int_eq(n, 4);
     for (int k = 0; k < n; k++)
-        ck_assert_double_eq_tol(number(&whole[k], "learning/loss"),
-                                number(&split[k], "learning/loss"), 2e-5);
+        ck_assert_double_eq_tol(process_number(&whole[k], "learning/loss"),
+                                process_number(&split[k], "learning/loss"), 2e-5);
 }
 END_TEST
 
 START_TEST(chosen_responses_become_likelier) {
     int n;
     const MetricsLine *lines = run(process_dir(&arena, "chosen"), PAIRS, "steps=20", &n);
-    ck_assert_double_lt(number(&lines[n - 1], "learning/chosen_loss"),
-                        0.8 * number(&lines[0], "learning/chosen_loss"));
+    ck_assert_double_lt(process_number(&lines[n - 1], "learning/chosen_loss"),
+                        0.8 * process_number(&lines[0], "learning/chosen_loss"));
 }
 END_TEST
 
@@ -139,9 +132,10 @@ END_TEST
 START_TEST(answers_become_likelier) {
     int n;
     const MetricsLine *lines = run(process_dir(&arena, "answers"), ANSWERS, "steps=20", &n);
-    ck_assert_double_lt(number(&lines[n - 1], "learning/lm_loss"),
-                        0.9 * number(&lines[0], "learning/lm_loss"));
-    ck_assert_double_lt(number(&lines[0], "learning/loss"), number(&lines[0], "learning/lm_loss"));
+    ck_assert_double_lt(process_number(&lines[n - 1], "learning/lm_loss"),
+                        0.9 * process_number(&lines[0], "learning/lm_loss"));
+    ck_assert_double_lt(process_number(&lines[0], "learning/loss"),
+                        process_number(&lines[0], "learning/lm_loss"));
 }
 END_TEST
 
