@@ -14,7 +14,7 @@
 enum { PAIRS, BALANCE, EXTREMES, CHOSEN, OUTPUTS };
 /* The first of each but the first ones, which are MX_PAIRS_*, among all sums. */
 enum { AT_BALANCE = MX_PAIRS_COUNT, AT_EXTREMES, AT_CHOSEN = AT_EXTREMES + MX_EXTREMES_COUNT };
-/* Weights of a batch. */
+/* Weights of a batch; the second is read only where chosen responses count by themselves. */
 enum { RESPONSES, TOKENS };
 
 static bool is_meant(const MxConfig *config) {
@@ -26,12 +26,17 @@ static int64_t rows(const MxConfig *config) {
     return 2;
 }
 
+static bool adds_chosen(const MxConfig *config) {
+    return config->dpo_sft_weight > 0;
+}
+
 static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
-    (void)s;
     MxValue segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION]);
     weights[RESPONSES] = mx_scale(t, mx_count_segments(t, segments), 0.5); /* two a pair */
-    weights[TOKENS] =
-        mx_count_nonzero_first(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]), rows(s->config));
+    weights[TOKENS] = mx_copy(t, weights[RESPONSES]);
+    if (adds_chosen(s->config)) /* ranks exchange rows for it */
+        weights[TOKENS] = mx_count_nonzero_first(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]),
+                                                 rows(s->config));
 }
 
 static MxPreference preference_of(const MxConfig *config) {
@@ -68,10 +73,6 @@ static MxValue numbers_of(MxTrainState *s, MxTrace *t, const MxValue *params, co
 static bool has_reference(const MxConfig *config) {
     MxPreferenceAttr attr = preference_attr(config);
     return mx_preference_compares(&attr);
-}
-
-static bool adds_chosen(const MxConfig *config) {
-    return config->dpo_sft_weight > 0;
 }
 
 /* Adds the mean cross-entropy of chosen responses. */
