@@ -146,7 +146,8 @@ typedef enum MxPreference {
     MX_PREFERENCE_DISCOPOP,     /* m = s(z/0.05): -(1-m) log s(z) + m exp(-z) */
     MX_PREFERENCE_ORPO,         /* nll + lambda (-(1-e) log s(o) - e log s(-o)), no reference */
     MX_PREFERENCE_SIMPO,        /* dpo's of z - gamma, of means, no reference */
-    MX_PREFERENCE_SFT,          /* the sum of -logp over the chosen response, no reference */
+    MX_PREFERENCE_SFT,          /* the sum of -logp over the chosen response, no reference: its mean
+                                   is over tokens of a batch, not over pairs */
     MX_PREFERENCE_REWARD,       /* -log s(x - y) + center (x + y)^2, of scores */
     MX_PREFERENCE_COUNT
 } MxPreference;
@@ -156,7 +157,6 @@ typedef struct MxPreferenceRow {
     const char *name;
     bool has_reference; /* x and y are log-ratios to a reference, otherwise log-probabilities */
     bool averages;      /* x and y are means over tokens that count, otherwise sums */
-    bool by_token;      /* the mean loss is over chosen tokens, otherwise over pairs */
     bool has_scores;    /* x and y are outputs of a head with one output, and are the rewards */
     bool has_maxtext;   /* MX_FORMULA_MAXTEXT is supported */
     bool has_others;    /* divergences other than the reverse one are, without that formula */

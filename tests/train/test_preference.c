@@ -103,7 +103,7 @@ static MxValue mean_loss(Program *p, MxValue logp, MxValue ref, MxValue weights,
                          MxPreferenceAttr attr) {
     MxValue loss = mx_preference(&p->t, logp, ref, weights, weights, attr);
     mx_trace_assign(&p->t, loss + 1, sums, false);
-    if (mx_preferences[attr.algo].by_token)
+    if (attr.algo == MX_PREFERENCE_SFT)
         return mx_ratio(&p->t, loss, mx_count_nonzero_first(&p->t, weights, 2), 0);
     return mx_scale(&p->t, loss, 2 / (double)mx_trace_type(&p->t, logp).shape.dim[0]);
 }
