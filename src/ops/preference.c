@@ -20,7 +20,7 @@ const MxPreferenceRow mx_preferences[MX_PREFERENCE_COUNT] = {
     [MX_PREFERENCE_DISCOPOP]     = {"discopop",     .has_reference = true, .has_others = true},
     [MX_PREFERENCE_ORPO]         = {"orpo",         .averages = true, .has_maxtext = true},
     [MX_PREFERENCE_SIMPO]        = {"simpo",        .averages = true},
-    [MX_PREFERENCE_SFT]          = {"sft"},
+    [MX_PREFERENCE_SFT]          = {.name = "sft"},
     [MX_PREFERENCE_REWARD]       = {"reward",       .has_scores = true},
 };
 
