@@ -157,6 +157,11 @@ struct MxBackend {
     const MxKernel *(*kernel)(const MxDevice *device, const MxOp *op);
 };
 
+/* mx_device_prepare — must be called first in the main function of a program that opens a device:
+ * threads that wait for each other spin briefly, then sleep, unless OMP_WAIT_POLICY or
+ * GOMP_SPINCOUNT says otherwise (mx_process_prepare, which may start the program again). */
+void mx_device_prepare(char **argv);
+
 /* mx_device_open — a device of the config's backend; closed with the arena. Errors: no such
  * backend; errors of its libraries (for the CPU: OpenBLAS with the wrong threading, oneDNN without
  * an engine). */

@@ -5,7 +5,7 @@
 
 double mx_log_sum(const float *x, int64_t n) {
     double most = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < n; i++) most = fmax(most, (double)x[i]);
+    for (int64_t i = 0; i < n; i++) most = (double)x[i] > most ? (double)x[i] : most;
     for (int64_t i = 0; i < n; i++) sum += exp((double)x[i] - most);
     return most + log(sum);
 }

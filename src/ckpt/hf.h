@@ -297,6 +297,7 @@ typedef struct CkptHf {
     const MxTensor *tensor; /* in `data`, as the file has it, from one element to before another */
     int64_t from, to;
     void *data;
+    int64_t room;        /* bytes of data */
     const float *beside; /* values of ours in the box that is read as MX_F32: where theirs are what
                             an export makes of them, they count, as a sum or product that was
                             rounded does not come back; NULL = none */

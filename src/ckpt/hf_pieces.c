@@ -40,8 +40,11 @@ static bool keep(CkptHf *hf, const HfLink *link, int64_t from, int64_t to, MxErr
     hf->from = is_whole ? 0 : from;
     hf->to = is_whole ? n : behind > to ? behind : to;
     n = hf->to - hf->from;
-    mx_arena_release(&hf->kept);
-    hf->data = mx_arena_alloc(&hf->kept, (size_t)(n * size) + 1);
+    if (n * size > hf->room) { /* pages that are new cost as much as reading them */
+        mx_arena_release(&hf->kept);
+        hf->data = mx_arena_alloc(&hf->kept, (size_t)(n * size) + 1);
+        hf->room = n * size;
+    }
     hf->tensor = tensor;
     if (link->parts    ? hf_meta_read(link->parts, hf->data, err)
         : link->scaled ? hf_scaled_read(link->scaled, hf->from, n, hf->data, err)

@@ -2,7 +2,6 @@
 #include <mx/generate.h>
 
 #include <math.h>
-#include <stdlib.h>
 
 bool mx_sampling_check(const MxSampling *how, MxError *err) {
     const struct {
@@ -82,47 +81,99 @@ static const float *changed(MxArena *arena, const MxSampling *how, const float *
 /* ---- */
 
 typedef struct Candidate {
-    double p; /* relative to the likeliest */
+    double value; /* its logit, then its probability relative to the likeliest */
     int32_t id;
 } Candidate;
 
-static int likelier_first(const void *a, const void *b) {
-    const Candidate *x = a, *y = b;
-    if (x->p != y->p) return x->p > y->p ? -1 : 1;
-    return x->id < y->id ? -1 : x->id > y->id;
+static bool precedes(Candidate a, Candidate b) {
+    return a.value > b.value || (a.value == b.value && a.id < b.id);
 }
 
-/* How many of the candidates, which are sorted, may be chosen. */
-static int64_t cut(const MxSampling *how, const Candidate *all, int64_t n) {
-    double sum = 0, so_far = 0;
+/* Moves the candidates that precede the middle one to the front, that one behind them, and returns
+ * its place. */
+static int64_t partition(Candidate *all, int64_t n) {
+    Candidate pivot = all[n / 2];
+    int64_t at = 0;
+    all[n / 2] = all[n - 1];
+    for (int64_t i = 0; i + 1 < n; i++) {
+        Candidate here = all[i];
+        all[i] = all[at];
+        all[at] = here;
+        at += precedes(here, pivot);
+    }
+    all[n - 1] = all[at];
+    all[at] = pivot;
+    return at;
+}
+
+/* Of the fewest candidates, largest values first, of which there are `count` or whose values sum to
+ * `sum`: the last one. The rest need no order, so that this takes a few passes, where sorting a
+ * vocabulary would take longer than a small model. */
+static Candidate find_last(Candidate *all, int64_t n, int64_t count, double sum) {
+    Candidate last = {-INFINITY, INT32_MAX};
+    while (n) {
+        int64_t at = partition(all, n);
+        double before = 0;
+        for (int64_t i = 0; i < at; i++) before += all[i].value;
+        if (at < count && before < sum) {
+            last = all[at];
+            if (at + 1 >= count || before + last.value >= sum) break;
+            count -= at + 1;
+            sum -= before + last.value;
+            all += at + 1;
+            n -= at + 1;
+        } else {
+            n = at;
+        }
+    }
+    return last;
+}
+
+/* Keeps as many of the likeliest as find_last says, in their order, and returns how many. */
+static int64_t keep_likeliest(MxArena *arena, Candidate *all, int64_t n, int64_t count,
+                              double sum) {
+    Candidate *copy = mx_new_n(arena, Candidate, n);
+    memcpy(copy, all, (size_t)n * sizeof *copy);
+    Candidate last = find_last(copy, n, count, sum);
     int64_t kept = 0;
-    if (how->top_k && how->top_k < n) n = how->top_k;
-    for (int64_t i = 0; i < n; i++) sum += all[i].p;
-    for (; kept < n && (kept == 0 || so_far < how->top_p * sum); kept++) so_far += all[kept].p;
-    while (kept > 1 && all[kept - 1].p < how->min_p) kept--;
+    for (int64_t i = 0; i < n; i++)
+        if (!precedes(last, all[i])) all[kept++] = all[i];
     return kept;
 }
 
+static double add_values(const Candidate *all, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += all[i].value;
+    return sum;
+}
+
+/* Candidates stay in the order of their ids: a change of rounding, which may swap likelihoods that
+ * are almost equal, hardly ever changes the choice. */
 static int32_t draw(const MxSampling *how, const float *logits, int64_t vocab, uint64_t stream,
                     uint64_t place) {
     MxArena arena = {.name = "candidates"};
     Candidate *all = mx_new_n(&arena, Candidate, vocab);
     uint32_t words[4];
-    double most = (double)logits[find_most(logits, vocab)], sum = 0;
+    double most = (double)logits[find_most(logits, vocab)];
     double first = how->tempers_last ? 1 : how->temperature;
-    int64_t n = 0, i = 0;
-    for (int64_t id = 0; id < vocab; id++) {
-        double p = exp(((double)logits[id] - most) / first);
-        if (p > 0) all[n++] = (Candidate){p, (int32_t)id};
+    int64_t n = vocab, kept = 0, i = 0;
+    for (int64_t id = 0; id < vocab; id++) all[id] = (Candidate){(double)logits[id], (int32_t)id};
+    if (how->top_k && how->top_k < n) n = keep_likeliest(&arena, all, n, how->top_k, INFINITY);
+    for (int64_t k = 0; k < n; k++) {
+        double p = exp((all[k].value - most) / first);
+        if (p > 0) all[kept++] = (Candidate){p, all[k].id};
     }
-    qsort(all, (size_t)n, sizeof *all, likelier_first);
-    n = cut(how, all, n);
-    for (int64_t k = 0; k < n && how->tempers_last; k++)
-        all[k].p = pow(all[k].p, 1 / how->temperature);
-    for (int64_t k = 0; k < n; k++) sum += all[k].p;
+    n = kept;
+    if (how->top_p < 1) n = keep_likeliest(&arena, all, n, n, how->top_p * add_values(all, n));
+    kept = 0;
+    for (int64_t k = 0; k < n; k++) {
+        double p = how->tempers_last ? pow(all[k].value, 1 / how->temperature) : all[k].value;
+        if (all[k].value >= how->min_p) all[kept++] = (Candidate){p, all[k].id};
+    }
+    n = kept;
     mx_philox(how->seed, stream, place, words);
-    double left = (double)mx_uniform(words[0]) * sum;
-    while (i + 1 < n && (left -= all[i].p) >= 0) i++;
+    double left = (double)mx_uniform(words[0]) * add_values(all, n);
+    while (i + 1 < n && (left -= all[i].value) >= 0) i++;
     int32_t id = all[i].id;
     mx_arena_release(&arena);
     return id;

@@ -224,5 +224,6 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
 }
 
 int main(int argc, char **argv) {
+    mx_device_prepare(argv);
     return mx_tool_main(run, argc, argv);
 }

@@ -23,6 +23,8 @@ static const MxManual manual = {
             {0}},
     .notes =
         (const MxManualRow[]){
+            {"Environment", "OMP_NUM_THREADS limits the threads, OMP_WAIT_POLICY or GOMP_SPINCOUNT "
+                            "set how they wait."},
             {"Exit codes", "0 done, 1 the reply does not begin with autoregressive_decode_assert, "
                            "2 command line or config, 65 bad input, 71 not "
                            "enough memory, 74 could not read or write."},

@@ -262,17 +262,6 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
     return code;
 }
 
-/* Threads that wait for each other (libgomp's barriers) spin a while, then sleep. On a machine that
- * others use too, spinning keeps the core from whoever they wait for; sleeping costs more than the
- * gap between two kernels takes. A step of W3 of bench/, medians of two cores with little else on
- * them, and with four busy processes (figures of one sitting that was not quiet):
- *     turns    300000 (libgomp's own)    10000    1000    100
- *     little   0.033-0.040 s             0.041    0.05-0.08    0.06-0.08
- *     busy     0.30 to over 0.8          0.18-0.32        -    0.23-0.30 */
-static const MxEnvVar early[] = {
-    {.name = "GOMP_SPINCOUNT", .value = "10000", .unless = "OMP_WAIT_POLICY"},
-};
-
 /* OpenBLAS takes a buffer while it is loaded, and asks for it without end where it gets none. So
  * limits below what the libraries take are told before any of them starts: the loader runs this
  * function of the program first, when little more than system calls can be made. */
@@ -300,6 +289,6 @@ __attribute__((section(".preinit_array"),
                used)) static void (*const before_libraries)(void) = check_limits;
 
 int main(int argc, char **argv) {
-    mx_process_prepare(early, MX_COUNT(early), argv);
+    mx_device_prepare(argv);
     return mx_tool_main(run, argc, argv);
 }

@@ -3,6 +3,7 @@
 #include "generate_test.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 enum { VOCAB = 6 };
 
@@ -65,6 +66,58 @@ START_TEST(tokens_are_drawn_as_often_as_they_should) {
         ck_assert_msg(fabs(count[i] / (double)TIMES - wanted) <= far,
                       "token %d: %d of %d, wanted %g", i, count[i], TIMES, wanted);
     }
+}
+END_TEST
+
+/* ---- what may be chosen, beside all candidates in order */
+
+enum { MANY = 64 };
+
+static const float *ordered;
+
+static int likelier_first(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return ordered[x] != ordered[y] ? (ordered[x] > ordered[y] ? -1 : 1) : x - y;
+}
+
+static void find_allowed(const MxSampling *how, const float *logits, bool *allowed) {
+    int32_t ids[MANY];
+    double sum = 0, so_far = 0, most;
+    int n = how->top_k && how->top_k < MANY ? (int)how->top_k : MANY;
+    for (int32_t i = 0; i < MANY; i++) ids[i] = i, allowed[i] = false;
+    ordered = logits;
+    qsort(ids, MANY, sizeof *ids, likelier_first);
+    most = (double)logits[ids[0]];
+    for (int i = 0; i < n; i++) sum += exp(((double)logits[ids[i]] - most) / how->temperature);
+    for (int i = 0; i < n && (!i || so_far < how->top_p * sum); i++) {
+        double p_of_id = exp(((double)logits[ids[i]] - most) / how->temperature);
+        so_far += p_of_id;
+        allowed[ids[i]] = p_of_id >= how->min_p;
+    }
+}
+
+/* Logits are eighths, so that many are equal; the least likely of 64 comes once in 300. */
+START_TEST(any_cut_allows_what_an_order_of_all_would) {
+    enum { TIMES = 8000 };
+    uint32_t words[4];
+    float logits[MANY];
+    bool allowed[MANY], drawn[MANY] = {0};
+    for (int i = 0; i < MANY; i++) {
+        mx_philox(9, (uint64_t)_i, (uint64_t)i, words);
+        logits[i] = (float)(words[0] % 12) / 8;
+    }
+    mx_philox(10, (uint64_t)_i, 0, words);
+    const MxSampling how = {.temperature = 1 + words[0] % 3,
+                            .top_k = words[1] % 2 ? words[1] % MANY : 0,
+                            .top_p = words[2] % 2 ? (double)mx_uniform(words[2]) : 1,
+                            .min_p = words[3] % 2 ? (double)mx_uniform(words[3]) : 0,
+                            .repetition_penalty = 1};
+    find_allowed(&how, logits, allowed);
+    for (int i = 0; i < TIMES; i++)
+        drawn[mx_sample(&how, logits, MANY, &(MxTokens){0}, 0, (uint64_t)i).id] = true;
+    for (int i = 0; i < MANY; i++)
+        ck_assert_msg(drawn[i] == allowed[i], "token %d, top_k %d, top_p %g, min_p %g", i,
+                      (int)how.top_k, how.top_p, how.min_p);
 }
 END_TEST
 
@@ -184,6 +237,7 @@ Suite *sample_suite(void) {
     Suite *suite = suite_create("sample");
     TCase *tcase = tcase_create("sample");
     tcase_add_loop_test(tcase, tokens_are_drawn_as_often_as_they_should, 0, MX_COUNT(draws));
+    tcase_add_loop_test(tcase, any_cut_allows_what_an_order_of_all_would, 0, 24);
     tcase_add_test(tcase, a_penalty_always_lowers);
     tcase_add_loop_test(tcase, what_was_seen_changes_logits, 0, MX_COUNT(changes));
     tcase_add_test(tcase, choices_follow_the_seed_and_the_place);

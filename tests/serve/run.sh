@@ -49,7 +49,7 @@ start() {
     shift
     rm -f "$output"
     # What was given back may not wait in a sanitizer's queue where memory is looked at.
-    ASAN_OPTIONS=${ASAN_OPTIONS:-}:quarantine_size_mb=1 "$tool" "$work/$model" --serve 0 "$@" >"$output" 2>&1 &
+    ASAN_OPTIONS=${ASAN_OPTIONS:-}:quarantine_size_mb=1 env $without "$tool" "$work/$model" --serve 0 "$@" >"$output" 2>&1 &
     server=$!
     for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
         grep -q '^answers' "$output" 2>/dev/null && break
@@ -78,12 +78,15 @@ serve() {
     is 'the end of the server' "$? $(grep -v '^\(serving\|answers\|calls\|the chat\|no chat\)' "$output")" '0 '
 }
 
+without="-u OMP_WAIT_POLICY -u GOMP_SPINCOUNT"
 start r --batch 2
 is 'without a chat template' "$(sed 1d "$output")" "answers /v1/completions with up to 1024 tokens (--max-tokens)
 no chat template: /v1/chat/completions is refused; --chat-template FILE or a name such as chatml sets one"
 says 74 "mxdecode: error: --serve: could not listen at 127.0.0.1:$port: Address already in use" "$work/r" --serve "127.0.0.1:$port"
+is 'how long threads spin' "$(tr '\0' '\n' <"/proc/$server/environ" | grep -c '^GOMP_SPINCOUNT=[1-9]')" 1
 kill $server
 wait $server
+without=
 
 start r --max-tokens 100 --chat-template chatml
 is 'with a chat template' "$(sed 1d "$output")" 'answers /v1/completions and /v1/chat/completions with up to 100 tokens (--max-tokens)
