@@ -145,8 +145,10 @@ typedef struct MxMachine {
     /* Collectives of at most small_bytes are combined into ones of at most bucket_bytes. 0 = none
      * are. */
     size_t small_bytes, bucket_bytes;
-    /* Maximum number of tokens, and of bytes, of the logits that exist at a time. */
-    int64_t chunk_tokens, chunk_bytes;
+    /* Maximum number of tokens, and of bytes, of the logits that exist at a time; but at least so
+     * many tokens: each chunk reads the output matrix and adds to its gradient, which takes longer
+     * than the products of a chunk that is too small. */
+    int64_t chunk_tokens, chunk_bytes, chunk_least;
 } MxMachine;
 
 enum { MX_MAX_PHASES = 3 };

@@ -94,9 +94,10 @@ static int64_t pieces(int64_t n, int64_t piece) {
 }
 
 int64_t mx_xent_chunk(const MxMachine *machine, int64_t tokens, int64_t row_bytes, int64_t tiles) {
-    int64_t most = pieces(tokens, tiles);
-    if (most > machine->chunk_tokens) most = machine->chunk_tokens;
+    int64_t most = machine->chunk_tokens, tile = pieces(tokens, tiles);
     if (most * row_bytes > machine->chunk_bytes) most = machine->chunk_bytes / row_bytes;
+    if (most < machine->chunk_least) most = machine->chunk_least;
+    if (most > tile) most = tile;
     int64_t even = pieces(tokens, pieces(tokens, most));
     return even > 0 ? even : 1;
 }

@@ -169,6 +169,25 @@ START_TEST(attention_counts_the_keys_that_are_seen) {
 }
 END_TEST
 
+static const struct {
+    int64_t tokens, row_bytes, tiles, chunk;
+} chunks[] = {
+    {4096, 4 << 10, 0, 1024},  /* the most tokens */
+    {4096, 128 << 10, 0, 512}, /* the most bytes */
+    {4096, 1 << 20, 0, 256},   /* the fewest tokens, in spite of their bytes */
+    {4096, 1 << 20, 64, 64},   /* what the config says */
+    {1000, 128 << 10, 0, 500}, /* even ones */
+    {100, 1 << 20, 0, 100},    {100, 1 << 20, 200, 1},
+};
+
+START_TEST(chunks_of_logits_are_large_enough) {
+    const MxMachine machine = {.chunk_tokens = 1024, .chunk_least = 256, .chunk_bytes = 64 << 20};
+    ck_assert_int_eq(
+        mx_xent_chunk(&machine, chunks[_i].tokens, chunks[_i].row_bytes, chunks[_i].tiles),
+        chunks[_i].chunk);
+}
+END_TEST
+
 START_TEST(xent_counts_its_products) {
     MxType in[SHOT_INPUTS];
     parse_types("f2,5,4 f4,9 i2,5 i2,5 f", in);
@@ -373,6 +392,7 @@ Suite *rules_suite(void) {
     tcase_add_loop_test(tcase, gradients_flow_where_they_should, 0, n_shots);
     tcase_add_loop_test(tcase, products_are_one_matrix_product, 0, MX_COUNT(products));
     tcase_add_loop_test(tcase, attention_counts_the_keys_that_are_seen, 0, MX_COUNT(masks));
+    tcase_add_loop_test(tcase, chunks_of_logits_are_large_enough, 0, MX_COUNT(chunks));
     tcase_add_test(tcase, xent_counts_its_products);
     tcase_add_loop_test(tcase, attributes_are_printed, 0, MX_COUNT(prints));
     tcase_add_test(tcase, every_activation_and_mask_has_a_name);

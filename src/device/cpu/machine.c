@@ -32,5 +32,6 @@ const MxMachine cpu_machine = {
     .small_bytes = 128 << 10,
     .bucket_bytes = 2 << 20,
     .chunk_tokens = 1024,
+    .chunk_least = 256,
     .chunk_bytes = 64 << 20,
 };
