@@ -8,6 +8,7 @@
  * instead of 31 of the 36 that two of its cores read).
  *
  * The division of columns among threads changes no sum: each is computed along k in one order. */
+#include "few.h"
 #include "kernel.h"
 #include "vec.h"
 
@@ -18,7 +19,6 @@ enum {
     ROWS = CPU_ROWS,
     STRIP = 128, /* columns of ROWS rows that are added at a time … */
     AHEAD = 16,  /* … and asked for so many rows before */
-    BESIDE = 4,  /* rows of B turned, whose sums are made at a time */
     DEEP = 512
 };
 
@@ -32,6 +32,10 @@ typedef struct Few {
     void *c;
     int64_t columns; /* of a piece: from one row's sums to the next */
 } Few;
+
+static FewRows a_rows(const Few *p, int64_t k) {
+    return (FewRows){p->a + k, p->a_step, p->spec->m};
+}
 
 bool cpu_is_few(const CpuMatmulSpec *s) {
     return s->m <= MOST_ROWS && !s->trans_a;
@@ -101,15 +105,6 @@ static void order_pairs(int64_t n, float *sum) {
     }
 }
 
-static void add_floats(int64_t n, const float *a, const float *b, int64_t step, float *sum) {
-    const float *b1 = b + step, *b2 = b1 + step, *b3 = b2 + step, *b4 = b3 + step;
-    const float *b5 = b4 + step, *b6 = b5 + step, *b7 = b6 + step;
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++)
-        sum[j] = sum[j] + a[0] * b[j] + a[1] * b1[j] + a[2] * b2[j] + a[3] * b3[j] + a[4] * b4[j] +
-                 a[5] * b5[j] + a[6] * b6[j] + a[7] * b7[j];
-}
-
 /* Rows of B are far apart, so the processor does not see which come next. */
 static void fetch_rows(const Few *p, int64_t row, int64_t column, int64_t n) {
     enum { INTO_SECOND_CACHE = 2 };
@@ -127,21 +122,19 @@ static void fetch_rows(const Few *p, int64_t row, int64_t column, int64_t n) {
 
 /* ROWS rows, a strip of columns. */
 static void add_read_rows(const Few *p, int64_t row, int64_t column, int64_t n, float *sums) {
-    const float *a = p->a + row;
     float space[ROWS * STRIP];
     if (p->spec->m == 1 && p->rows->add) {
-        p->rows->add(p->rows, row, column, n, a, sums);
+        p->rows->add(p->rows, row, column, n, p->a + row, sums);
         return;
     }
     for (int64_t r = 0; r < ROWS; r++) p->rows->read(p->rows, row + r, column, n, space + r * n);
-    for (int64_t i = 0; i < p->spec->m; i++)
-        add_floats(n, a + i * p->a_step, space, n, sums + i * p->columns);
+    few_add(a_rows(p, row), n, space, n, sums, p->columns, NULL);
 }
 
 static void add_float_rows(const Few *p, int64_t row, int64_t column, int64_t n, float *sums) {
-    const float *b = element(p, row, column);
-    for (int64_t i = 0; i < p->spec->m; i++)
-        add_floats(n, p->a + i * p->a_step + row, b, p->spec->ldb, sums + i * p->columns);
+    int64_t next = row + AHEAD;
+    few_add(a_rows(p, row), n, element(p, row, column), p->spec->ldb, sums, p->columns,
+            next + ROWS <= p->spec->k ? element(p, next, column) : NULL);
 }
 
 static void add_paired_rows(const Few *p, int64_t row, int64_t column, int64_t n, float *sums) {
@@ -156,8 +149,7 @@ static void add_bf16_rows(const Few *p, int64_t row, int64_t column, int64_t n, 
     const MxBf16 *b = element(p, row, column);
     float space[ROWS * STRIP];
     for (int64_t r = 0; r < ROWS; r++) cpu_widen(b + r * s->ldb, n, space + r * n);
-    for (int64_t i = 0; i < s->m; i++)
-        add_floats(n, p->a + i * p->a_step + row, space, n, sums + i * p->columns);
+    few_add(a_rows(p, row), n, space, n, sums, p->columns, NULL);
 }
 
 /* How ROWS rows are added. */
@@ -202,7 +194,7 @@ static void sum_columns(const Few *p, int64_t column, int64_t n) {
     for (; k + ROWS <= s->k; k += ROWS)
         for (int64_t at = 0; at < n; at += STRIP) {
             int64_t some = cpu_min(STRIP, n - at);
-            fetch_rows(p, k + AHEAD, column + at, some);
+            if (add != add_float_rows) fetch_rows(p, k + AHEAD, column + at, some);
             add(p, k, column + at, some, sums + at);
         }
     if (is_paired(p)) order_sums(p, n, sums);
@@ -228,58 +220,26 @@ static void sum_pieces(const void *context, int64_t begin, int64_t end, int work
 
 /* ---- B turned: each of its rows makes an element of every row of C */
 
-static void products_bf16(int64_t n, const float *a, const MxBf16 *b, int64_t step, float *sums) {
-    const MxBf16 *b1 = b + step, *b2 = b1 + step, *b3 = b2 + step;
-    float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-#pragma omp simd reduction(+ : s0, s1, s2, s3)
-    for (int64_t i = 0; i < n; i++) {
-        s0 += a[i] * widened(b[i]);
-        s1 += a[i] * widened(b1[i]);
-        s2 += a[i] * widened(b2[i]);
-        s3 += a[i] * widened(b3[i]);
-    }
-    sums[0] += s0, sums[1] += s1, sums[2] += s2, sums[3] += s3;
-}
-
-static void products_floats(int64_t n, const float *a, const float *b, int64_t step, float *sums) {
-    const float *b1 = b + step, *b2 = b1 + step, *b3 = b2 + step;
-    float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-#pragma omp simd reduction(+ : s0, s1, s2, s3)
-    for (int64_t i = 0; i < n; i++) {
-        s0 += a[i] * b[i];
-        s1 += a[i] * b1[i];
-        s2 += a[i] * b2[i];
-        s3 += a[i] * b3[i];
-    }
-    sums[0] += s0, sums[1] += s1, sums[2] += s2, sums[3] += s3;
-}
-
-/* Sums over stretches of k, in their order: BESIDE rows of B, or, where fewer are left, the last of
- * them again. */
-static void multiply_row(const Few *p, int64_t row, float sums[MOST_ROWS][BESIDE]) {
+/* Sums over stretches of k, in their order: FEW_BESIDE rows of B, or, where fewer are left, the
+ * last of them again. */
+static void multiply_row(const Few *p, int64_t row, float sums[MOST_ROWS][FEW_BESIDE]) {
     const CpuMatmulSpec *s = p->spec;
-    int64_t step = row + BESIDE <= s->n ? s->ldb : 0;
-    memset(sums, 0, sizeof(float) * MOST_ROWS * BESIDE);
+    int64_t step = row + FEW_BESIDE <= s->n ? s->ldb : 0;
+    memset(sums, 0, sizeof(float) * MOST_ROWS * FEW_BESIDE);
     for (int64_t k = 0; k < s->k; k += DEEP) {
         int64_t n = cpu_min(DEEP, s->k - k);
-        const void *b = element(p, row, k);
-        for (int64_t i = 0; i < s->m; i++) {
-            const float *a = p->a + i * p->a_step + k;
-            if (s->in == MX_F32)
-                products_floats(n, a, b, step, sums[i]);
-            else
-                products_bf16(n, a, b, step, sums[i]);
-        }
+        few_dots(a_rows(p, k), n, element(p, row, k), s->in, step, sums);
     }
 }
 
-/* Pieces are BESIDE rows, or the last ones, one by one. */
+/* Pieces are FEW_BESIDE rows, or the last ones, one by one. */
 static void multiply_rows(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const Few *p = context;
-    float sums[MOST_ROWS][BESIDE];
-    for (int64_t row = begin * BESIDE, n; row < cpu_min(p->spec->n, end * BESIDE); row += n) {
-        n = row + BESIDE <= p->spec->n ? BESIDE : 1;
+    float sums[MOST_ROWS][FEW_BESIDE];
+    for (int64_t row = begin * FEW_BESIDE, n; row < cpu_min(p->spec->n, end * FEW_BESIDE);
+         row += n) {
+        n = row + FEW_BESIDE <= p->spec->n ? FEW_BESIDE : 1;
         multiply_row(p, row, sums);
         for (int64_t i = 0; i < p->spec->m; i++) store(p, i, row, n, sums[i]);
     }
@@ -354,7 +314,7 @@ static void multiply_heads(const void *context, int64_t begin, int64_t end, int 
                        .c = abc[2],
                        .columns = columns_of(s, 1)};
         if (s->trans_b)
-            multiply_rows(&p, 0, cpu_pieces(s->n, BESIDE), worker);
+            multiply_rows(&p, 0, cpu_pieces(s->n, FEW_BESIDE), worker);
         else
             sum_pieces(&p, 0, cpu_pieces(s->n, p.columns), worker);
     }
@@ -397,8 +357,8 @@ static void run(const CpuMatmul *matmul, const void *a, const void *b, void *c, 
                    .c = c,
                    .columns = columns_of(s, device->n_threads)};
     if (s->trans_b)
-        cpu_for(device, cpu_pieces(s->n, BESIDE), cpu_max(1, CPU_PIECE / cpu_max(1, BESIDE * s->k)),
-                multiply_rows, &p);
+        cpu_for(device, cpu_pieces(s->n, FEW_BESIDE),
+                cpu_max(1, CPU_PIECE / cpu_max(1, FEW_BESIDE * s->k)), multiply_rows, &p);
     else
         cpu_for(device, cpu_pieces(s->n, p.columns), 1, sum_pieces, &p);
 }
