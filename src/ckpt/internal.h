@@ -166,8 +166,8 @@ bool ckpt_leaves(MxArena *arena, const CkptSurvey *survey, bool split, MxTree *t
                  CkptPiece **pieces, int *n_left, MxError *err);
 
 /* ckpt_refuse_integers — says that an array holds no values of parameters, and the way out.
- * ckpt_check_floats — that parameters and moments do. Errors: every one that does not.
- */
+ * ckpt_check_floats — that parameters do, and moments, or codes of these. Errors: every one that
+ * does not. */
 void ckpt_refuse_integers(const char *file, const MxH5Array *array, MxError *err);
 bool ckpt_check_floats(const CkptSurvey *survey, MxError *err);
 
