@@ -15,6 +15,7 @@ typedef struct MxHfModel {
     int64_t n_layers;            /* as MaxText counts them */
     int64_t n_experts, n_chosen; /* of a layer; by a token. 1 = there are none */
     int64_t moe_dim, n_shared;   /* width of an expert, and how many such are for all tokens */
+    bool sums_to_1;              /* weights of these, where a key of ours says it */
     int64_t n_groups, n_best;    /* of experts, and those that are taken; -1 = there are none */
     double routing_factor, gate_limit; /* of what experts count; of their gates, 0 = none */
     /* Of families some of whose layers come first or whose keys say how they take turns, as of

@@ -101,8 +101,8 @@ typedef enum MxWeighs {
     /* The sigmoid of the chosen score, of one expert a token: it multiplies what the expert reads,
      * and what the expert makes counts 1. Source: MaxText layers/moe.py (LLAMA4) @e591f30c. */
     MX_WEIGHS_READ,
-    /* The softmax of all scores, that of the chosen ones divided by their sum, times a number that
-     * each expert learns. Source: MaxText layers/moe.py (GEMMA4) @e591f30c. */
+    /* The softmax of all scores, with norm_topk_prob that of the chosen ones divided by their sum,
+     * times a number that each expert learns. Source: MaxText layers/moe.py (GEMMA4) @e591f30c. */
     MX_WEIGHS_ALL,
 } MxWeighs;
 

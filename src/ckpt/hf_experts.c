@@ -137,6 +137,26 @@ static void write_norm(const MxHfModel *model, const MxHfNames *names, MxJson *o
     mx_json_set_bool(out, "norm_topk_prob", true);
 }
 
+/* Of families where a key says whether weights are divided by their sum; theirs always are. */
+static void read_sums(HfReader *r, const HfMember *m) {
+    (void)m;
+    r->model->sums_to_1 = r->model->n_experts > 1;
+}
+
+static void take_sums(const MxConfig *c, MxHfModel *model) {
+    model->sums_to_1 = c->norm_topk_prob && c->num_experts > 1;
+}
+
+static void yaml_sums(const MxHfModel *model, MxText *t) {
+    if (model->sums_to_1) mx_text_add(t, "norm_topk_prob: true\n");
+}
+
+static bool fits_sums(const MxConfig *c, const MxHfNames *names, MxError *err) {
+    (void)names;
+    return hf_must_be(c, MX_KEY_norm_topk_prob, c->norm_topk_prob || c->num_experts < 2, "true",
+                      err);
+}
+
 /* One group is none. */
 static void read_groups(HfReader *r, const HfMember *m) {
     MxHfModel *model = r->model;
@@ -275,6 +295,8 @@ const HfMember hf_expert_members[] = {
      HF_NUMBER_OF(gate_limit, mlp_activations_limit), .usual = 7, .of_family = HF_OF(default_limit), .agrees = true},
     {.theirs = "swiglu_alpha", .flag = HF_OF(limits_gates), .unless = HF_OF(like_deepseek4), .usual = 1.702, .read = read_alpha, .write = write_alpha},
     {.theirs = "norm_topk_prob", .flag = HF_OF(tells_norm), .read = read_norm, .write = write_norm},
+    {.what = "norm_topk_prob", .flag = HF_OF(asks_experts), HF_FLAG_OF(sums_to_1, norm_topk_prob), .agrees = true,
+     .read = read_sums, .take = take_sums, .yaml = yaml_sums, .fits = fits_sums},
     {.theirs = "router_jitter_noise", .read = read_jitter},
     {.theirs = "decoder_sparse_step", .most = HF_LARGEST_SIZE, .read = read_step},
     {.theirs = "mlp_only_layers", .read = read_only},

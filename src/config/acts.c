@@ -83,6 +83,19 @@ static bool has_units(const ConfigLoad *load) {
            (mx_family_reads(family, "shared_experts") && load->config->shared_experts);
 }
 
+/* Of experts; most families' weights are shares of their sum with the key and without. */
+static bool has_weights(const ConfigLoad *load) {
+    const MxConfig *c = load->config;
+    const MxLayerSpec *specs = mx_family_find(c->decoder_block)->specs, *last = specs;
+    for (int i = 0; i < MX_MOST_SPECS; i++)
+        if (specs[i].block[1].kind == MX_BLOCK_MOE) last = &specs[i];
+    bool sums =
+        !strcmp(c->routed_score_func, "sigmoid") || !strcmp(c->routed_score_func, "sqrtsoftplus");
+    return last->block[1].kind == MX_BLOCK_MOE && last->weighs != MX_WEIGHS_READ &&
+           (last->weighs != MX_WEIGHS_SCORES || sums) &&
+           (last->weighs != MX_WEIGHS_ALL || c->num_experts > 1);
+}
+
 static bool has_dense_experts(const ConfigLoad *load) {
     return !load->config->sparse_matmul;
 }
@@ -167,6 +180,7 @@ static const Test
     mixed_streams = {has_mixed_streams,
                      "it acts where mhc_expansion_rate is above 1 and enable_mhc_lite is false"},
     dense_experts = {has_dense_experts, "it acts where sparse_matmul is false, here it is true"},
+    weights = {has_weights, "it acts where weights of experts are divided by their sum or may be"},
     units = {has_units, "it acts where layers have a feed-forward block or shared experts"},
     recall = {has_recall, "it acts where engram_layers names layers"},
     norms_of_heads = {has_norms_of_heads,

@@ -191,7 +191,8 @@ static MxValue weigh(const Pass *p, const Spec *spec, const Leaves *l, MxValue s
     if (draws(p) && spec->row->weighs != MX_WEIGHS_READ) return mx_pick(t, by_BTX, ids_BTC);
     if (spec->row->weighs == MX_WEIGHS_ALL) {
         MxValue all = mx_pick(t, mx_softmax(t, by_BTX), ids_BTC);
-        return mx_glu(t, mx_share(t, all), scale_of(p, l->expert_scale, ids_BTC), MX_LINEAR);
+        if (p->model->config->norm_topk_prob) all = mx_share(t, all);
+        return mx_glu(t, all, scale_of(p, l->expert_scale, ids_BTC), MX_LINEAR);
     }
     if (spec->row->weighs == MX_WEIGHS_CHOSEN) return mx_softmax(t, mx_pick(t, by_BTX, ids_BTC));
     if (spec->row->weighs == MX_WEIGHS_READ)

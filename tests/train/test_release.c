@@ -1,6 +1,6 @@
 /* test_release.c — keys beside those of the models that have golden files: of release 0.2.5 of
- * MaxText against that release, and experts that are drawn against MaxText given the same; loss,
- * and gradients of some kernels. */
+ * MaxText against that release, others, and experts that are drawn against MaxText given the same;
+ * loss, and gradients of some kernels. */
 #include "close.h"
 #include "common/told.h"
 #include "golden.h"
@@ -8,7 +8,8 @@
 
 #include <check.h>
 
-static const char release[] = "train/release.h5", drawn[] = "train/random_routing.h5";
+static const char release[] = "train/release.h5", drawn[] = "train/random_routing.h5",
+                  others[] = "train/words.h5";
 
 /* A file's group with a model and words; what MaxText knows by the model's name. */
 static const struct {
@@ -19,6 +20,7 @@ static const struct {
              {release, "weights_fixed", NULL},
              {release, "router", NULL},
              {release, "mtp", NULL},
+             {others, "scores", NULL},
              {drawn, "mixtral", NULL},
              {drawn, "deepseek4", NULL},
              {drawn, "deepseek_no_shared", NULL},
