@@ -8,6 +8,7 @@ allocated); FOLDER gets a table for each case of CASES and their list, experts_i
 golden/sharding/params. The columns of the NNX form are "-": its index says so.
 """
 import functools
+import math
 import os
 import sys
 
@@ -17,7 +18,9 @@ CASES = {
     "gpt-oss-20b": [("fsdp8", "fsdp=8")],
     "llama4-17b-16e": [("fsdp4_fsdpt2", "fsdp=4,fsdp_transpose=2")],
 }
-WAYS = ["shard_exp_on_fsdp", "use_2d_fsdp_sharding"]
+WAYS = ["shard_exp_on_fsdp=true", "use_2d_fsdp_sharding=true"]
+# Models with one of them that is not of experts.
+OTHERS = [("qwen3.5-35b-a3b", "fsdp2", "fsdp=2", "param_scan_axis=0")]
 HEADER = ("nnx_path linen_path nnx_type shape dtype nnx_logical nnx_spec_raw nnx_spec nnx_shard_shape linen_shape "
           "linen_dtype linen_logical linen_spec_raw linen_spec linen_shard_shape diff").split()
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
@@ -75,23 +78,19 @@ def write(path, lines):
 def main():
     folder = sys.argv[1]
     index = ["name model mesh mesh_axes layers overrides rows rows_with_diff nnx linen".split()]
-    for model, meshes in CASES.items():
-        for mesh, axes in meshes:
-            sizes = dict(a.split("=") for a in axes.split(","))
-            for way in WAYS:
-                overrides = [f"ici_{axis}_parallelism={n}" for axis, n in sizes.items()] + [f"{way}=true"]
-                n = 1
-                for size in sizes.values():
-                    n *= int(size)
-                os.environ["DEVICES"] = str(n)
-                rows = table(["run_name=golden", f"model_name={model}", "hardware=cpu", "attention=dot_product",
-                              "skip_jax_distributed_system=true", "enable_checkpointing=false",
-                              "dataset_type=synthetic", "enable_nnx=false", "pure_nnx=false", "pure_nnx_decoder=false",
-                              "override_model_config=true"] + overrides)
-                name = f"{model}__{way}_{mesh}__scan"
-                write(os.path.join(folder, name + ".tsv"), [HEADER] + rows)
-                index.append([name, model, mesh, axes, "scan", " ".join(overrides), str(len(rows)), str(len(rows)),
-                              "not made", "ok"])
+    cases = [(model, *mesh, way) for model, meshes in CASES.items() for mesh in meshes for way in WAYS]
+    for model, mesh, axes, way in cases + OTHERS:
+        sizes = dict(a.split("=") for a in axes.split(","))
+        overrides = [f"ici_{axis}_parallelism={n}" for axis, n in sizes.items()] + [way]
+        os.environ["DEVICES"] = str(math.prod(map(int, sizes.values())))
+        rows = table(["run_name=golden", f"model_name={model}", "hardware=cpu", "attention=dot_product",
+                      "skip_jax_distributed_system=true", "enable_checkpointing=false",
+                      "dataset_type=synthetic", "enable_nnx=false", "pure_nnx=false", "pure_nnx_decoder=false",
+                      "override_model_config=true"] + overrides)
+        name = f"{model}__{way.split('=')[0]}_{mesh}__scan"
+        write(os.path.join(folder, name + ".tsv"), [HEADER] + rows)
+        index.append([name, model, mesh, axes, "scan", " ".join(overrides), str(len(rows)), str(len(rows)),
+                      "not made", "ok"])
     write(os.path.join(folder, "experts_index.tsv"), index)
 
 

@@ -80,7 +80,7 @@ typedef struct MxKeeper {
 /* How MaxText's trees record the axes of a leaf. */
 typedef enum MxBare {
     MX_AXES_OF_EACH,  /* for every dim, possibly as none */
-    MX_AXES_OF_STACK, /* only that of its stack, before which Linen puts one that is none */
+    MX_AXES_OF_STACK, /* only that of its stack; Linen puts none before it, up to param_scan_axis */
     MX_AXES_NONE
 } MxBare;
 

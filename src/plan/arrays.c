@@ -165,6 +165,16 @@ static MxSpec names_inside(MxArena *arena, const MxTrainMesh *mesh, const MxLeaf
     return mx_spec_names(arena, axes, rank + 1);
 }
 
+/* Of a bare array. Linen puts none before the axis of its stack, as many as there is room for. */
+static MxSpec names_of_bare(MxArena *arena, const MxTrainMesh *mesh, const MxLeaf *leaf) {
+    int rank = leaf->shape.rank, at = (int)mesh->config->param_scan_axis;
+    if (at > rank) at = rank;
+    if (mesh->config->pure_nnx) at = 0;
+    const char **axes = mx_new_n(arena, const char *, MX_MAX_RANK);
+    axes[at] = leaf->stack.axis;
+    return mx_spec_names(arena, axes, at + 1);
+}
+
 /* MaxText annotates no adapter: whole everywhere. What is bare has no axes but that of its stack,
  * and in a pipeline none. */
 static bool resolve(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array, bool is_stacked,
@@ -172,16 +182,16 @@ static bool resolve(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array, b
     const MxLeaf *leaf = array->leaf;
     MxVariable variable = {0};
     bool is_piped = array->how.names.rank > 0, is_nnx = mesh->config->pure_nnx;
-    bool has_none = leaf->bare == MX_AXES_NONE;
+    bool has_none = leaf->bare == MX_AXES_NONE, is_inside = leaf->stack.inner;
     bool is_bare = leaf->bare == MX_AXES_OF_STACK && (is_nnx || !leaf->axes[0]);
-    if (leaf->kind != MX_KIND_LORA_PARAM && !has_none && (!is_bare || (is_stacked && !is_nnx)))
+    if (leaf->kind != MX_KIND_LORA_PARAM && !has_none && !is_bare)
         variable.names = mx_spec_names(arena, leaf->axes, leaf->shape.rank);
     if (is_piped) {
         if (!has_none && !is_bare) variable.names = array->how.names;
-    } else if (is_stacked && is_bare && is_nnx) {
-        variable.names = mx_spec_names(arena, &leaf->stack.axis, 1);
+    } else if (is_stacked && is_bare && (is_nnx || !is_inside)) {
+        variable.names = names_of_bare(arena, mesh, leaf);
     } else if (is_stacked && !has_none) {
-        if (leaf->stack.inner) variable.names = names_inside(arena, mesh, leaf);
+        if (is_inside) variable.names = names_inside(arena, mesh, leaf);
         variable.partition = leaf->stack.axis;
         variable.scan_axis = (int)mesh->config->param_scan_axis;
     }

@@ -137,7 +137,7 @@ START_TEST(parameters) {
 }
 END_TEST
 
-/* shard_exp_on_fsdp and use_2d_fsdp_sharding. */
+/* shard_exp_on_fsdp and use_2d_fsdp_sharding; norms whose stacks are cut along their first dim. */
 START_TEST(experts) {
     check_tables("params/experts_index.tsv");
 }
