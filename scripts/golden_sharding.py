@@ -20,7 +20,8 @@ CASES = {
 }
 WAYS = ["shard_exp_on_fsdp=true", "use_2d_fsdp_sharding=true"]
 # Models with one of them that is not of experts.
-OTHERS = [("qwen3.5-35b-a3b", "fsdp2", "fsdp=2", "param_scan_axis=0")]
+OTHERS = [("qwen3.5-35b-a3b", "fsdp2", "fsdp=2", "param_scan_axis=0"),
+          ("deepseek2-16b", "fsdp2_context_autoregressive2", "fsdp=2,context_autoregressive=2", "scan_layers=true")]
 HEADER = ("nnx_path linen_path nnx_type shape dtype nnx_logical nnx_spec_raw nnx_spec nnx_shard_shape linen_shape "
           "linen_dtype linen_logical linen_spec_raw linen_spec linen_shard_shape diff").split()
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"

@@ -65,7 +65,9 @@ static const void *add_params(const Place *p, const MxConfig *c, const Spec *spe
     l->wkv_b =
         model_add(p, "wkv_b/kernel", MX_SHAPE(C, N, S + V), 1,
                   AXES("kv_lora", "kv_heads", "kv_head_dim"), model_fan_in(MX_INIT_NORMAL, C));
-    l->out = model_add(p, "out/kernel", MX_SHAPE(N, V, D), 2, AXES("heads", "kv", "embed"),
+    bool is_whole = c->ici_context_autoregressive_parallelism > 1;
+    l->out = model_add(p, "out/kernel", MX_SHAPE(N, V, D), 2,
+                       is_whole ? AXES(NULL, NULL, NULL) : AXES("heads", "kv", "embed"),
                        model_fan_in(MX_INIT_NORMAL, N * V));
     l->indexer = model_add_indexer(p, c);
     return l;
