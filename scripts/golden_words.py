@@ -28,6 +28,10 @@ CASES = {
         f"decoder/layers_5/{EXPERTS}/gate/kernel": (f"decoder/scanned_blocks/global_layer/{EXPERTS}/gate/kernel", np.s_[:, 0]),
         f"decoder/layers_5/{EXPERTS}/per_expert_scale": (f"decoder/scanned_blocks/global_layer/{EXPERTS}/per_expert_scale", np.s_[:, 0]),
     }),
+    "latent_chunks": ("variants/deepseek_no_shared", "moba=true moba_chunk_size=3 moba_topk=2", {
+        f"decoder/{layers}_0/self_attention/{name}/kernel": (f"decoder/{layers}/self_attention/{name}/kernel", np.s_[:, 0])
+        for layers in ("dense_layers", "moe_layers") for name in ("wkv_a", "wkv_b", "wq_b")
+    }),
 }
 
 

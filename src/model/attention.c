@@ -2,6 +2,7 @@
  * and values. Source: MaxText layers/attentions.py @e591f30c. */
 #include <mx/model.h>
 
+#include "chunks.h"
 #include "mapped.h"
 
 #include <math.h>
@@ -198,12 +199,10 @@ static int caches(const MxConfig *c, const Spec *spec, MxModelCache out[MODEL_MO
     if (spec->row->takes_kv) return 0;
     mx_dtype_parse(c->dtype, &dtype);
     if (spec->kept.type) width = mx_cache_row_bytes(spec->kept.type, width, dtype);
-    /* Means of chunks are of all their keys, those before the window too. */
-    int64_t window = spec->chunks.n_best ? 0 : spec->attention.window;
     for (int i = 0; i < MX_COUNT(names); i++)
         out[i] = (MxModelCache){.name = names[i],
                                 .row = MX_SHAPE(spec->n_kv_heads, width),
-                                .window = window,
+                                .window = model_cache_window(spec),
                                 .are_codes = spec->kept.type != MX_NOT_QUANTIZED};
     return MX_COUNT(names);
 }

@@ -1,7 +1,7 @@
 /* cache.c — how blocks read and update caches of earlier tokens. */
 #include <mx/model.h>
 
-#include "internal.h"
+#include "chunks.h"
 
 MxValue model_keep(const Pass *p, int cache, MxValue rows) {
     MxTrace *t = p->t;
@@ -17,17 +17,25 @@ void model_keep_both(const Pass *p, const Spec *spec, MxValue kv[2]) {
     }
 }
 
-/* Each head sees the chunks of keys that it chooses. */
+/* Means of chunks are of all their keys, those before the window too. */
+int64_t model_cache_window(const Spec *spec) {
+    return spec->chunks.n_best ? 0 : spec->attention.window;
+}
+
+MxValue model_choose_chunks(const Pass *p, const Spec *spec, MxValue q, MxValue k,
+                            MxAttentionAttr *attr) {
+    attr->is_chosen = true;
+    attr->chunk = spec->chunks.chunk;
+    return p->caches ? mx_cache_chunks(p->t, q, k, p->place, spec->chunks)
+                     : mx_chunks(p->t, q, k, spec->chunks);
+}
+
 static MxValue attend_chunks(const Pass *p, const Spec *spec, const MxValue qkv[3]) {
     MxTrace *t = p->t;
     MxAttentionAttr attr = spec->attention;
-    attr.is_chosen = true;
-    attr.chunk = spec->chunks.chunk;
-    if (!p->caches)
-        return mx_attention_chosen(t, qkv, p->segments_BT,
-                                   mx_chunks(t, qkv[0], qkv[1], spec->chunks), attr);
-    MxValue chosen = mx_cache_chunks(t, qkv[0], qkv[1], p->place, spec->chunks);
-    return mx_cache_attention(t, qkv, p->place, chosen, attr);
+    MxValue chosen = model_choose_chunks(p, spec, qkv[0], qkv[1], &attr);
+    return p->caches ? mx_cache_attention(t, qkv, p->place, chosen, attr)
+                     : mx_attention_chosen(t, qkv, p->segments_BT, chosen, attr);
 }
 
 MxValue model_attend(const Pass *p, const Spec *spec, const MxValue qkv[3], MxValue sinks) {

@@ -8,7 +8,7 @@
  */
 #include <mx/model.h>
 
-#include "internal.h"
+#include "chunks.h"
 
 #include <math.h>
 
@@ -88,7 +88,8 @@ static MxValue narrow(const Pass *p, const Spec *spec, const Leaves *l, MxValue 
 
 /* Over caches attention sees the narrow vectors themselves, each followed by its rotated part: what
  * would make keys of them turns queries instead, q (W c) = (W^T q) c, and what would make values of
- * them is applied to what attention gives. Source: DeepSeek-V2 (2024) 2.1.2. */
+ * them is applied to what attention gives. Source: DeepSeek-V2 (2024) 2.1.2. The mean of such rows
+ * makes the mean of keys, so heads choose the same chunks. */
 static MxValue attend_narrow(const Pass *p, const Spec *spec, const Leaves *l,
                              const MxValue q_latent_turned[3], MxValue chosen) {
     MxTrace *t = p->t;
@@ -106,6 +107,7 @@ static MxValue attend_narrow(const Pass *p, const Spec *spec, const Leaves *l,
     MxValue q_BTNC = mx_concat(t, mx_head_dot(t, q_BTNS, w, to_keys), q_BTNS + 1);
     MxValue row_BT1C = mx_concat(t, mx_reshape(t, latent_BTC, row), q_latent_turned[2]);
     MxValue all = model_keep(p, 0, row_BT1C);
+    if (spec->chunks.n_best) chosen = model_choose_chunks(p, spec, q_BTNC, all, &attr);
     MxValue o_BTNC = mx_cache_attention(t, (MxValue[]){q_BTNC, all, all}, p->place, chosen, attr);
     return mx_head_dot(t, o_BTNC, w, to_values);
 }
@@ -171,7 +173,7 @@ static MxHeads heads(const MxConfig *c, const void *own) {
 static int caches(const MxConfig *c, const Spec *spec, MxModelCache out[MODEL_MOST_CACHES]) {
     int64_t width = c->kv_lora_rank + c->qk_rope_head_dim;
     MxShape row = MX_SHAPE(1, width);
-    out[0] = (MxModelCache){.name = "latent", .row = row, .window = spec->attention.window};
+    out[0] = (MxModelCache){.name = "latent", .row = row, .window = model_cache_window(spec)};
     if (!c->use_indexer) return 1;
     out[MODEL_INDEX_CACHE] =
         (MxModelCache){.name = "index", .row = MX_SHAPE(1, c->indexer_head_dim)};

@@ -161,18 +161,18 @@ static bool read_heads(const MxConfig *c, Spec *spec, MxError *err) {
 }
 
 /* The original chooses chunks in any attention, out of the keys that its mask shows; what is
- * refused here has keys that are not a head's own, later tokens among them, or another input of
- * attention.
- */
+ * refused here has keys of another kind, later tokens among them, or another input of attention. */
 static bool read_chunks(const MxConfig *c, Spec *spec, MxError *err) {
     MxBlockKind kind = spec->row->block[0].kind;
     MxMask mask = spec->attention.mask;
     const struct {
         bool is_so;
         const char *what;
-    } others[] = {{kind != MX_BLOCK_ATTENTION, "latent attention, or layers without attention"},
+    } others[] = {{kind != MX_BLOCK_ATTENTION && kind != MX_BLOCK_MLA,
+                   "compressed attention, or layers without attention"},
                   {mask == MX_MASK_FULL || mask == MX_MASK_BLOCKS, "tokens that see later ones"},
                   {c->attention_sink, "attention_sink"},
+                  {c->use_indexer, "use_indexer"},
                   {c->use_multimodal, "use_multimodal"}};
     if (!c->moba || kind == MX_BLOCK_DELTA) return true;
     for (int i = 0; i < MX_COUNT(others); i++)

@@ -297,13 +297,14 @@ START_TEST(pieces_make_what_the_whole_makes) {
 END_TEST
 
 /* Those with windows among them: caches keep what is before a window, for the means of chunks. */
-static const char *const choosers[] = {"llama2", "gemma3", "llama4", "gemma4_small"};
+static const char *const choosers[] = {"llama2", "gemma3", "llama4", "gemma4_small", "deepseek"};
 
 START_TEST(heads_choose_chunks) {
     MxConfig *config = config_of(choosers[_i]);
     config->moba = true;
     config->moba_chunk_size = 4;
     config->moba_topk = 3;
+    config->use_indexer = false;
     compare_pieces(config);
 }
 END_TEST

@@ -21,6 +21,7 @@ static const struct {
              {release, "router", NULL},
              {release, "mtp", NULL},
              {others, "scores", NULL},
+             {others, "latent_chunks", NULL},
              {drawn, "mixtral", NULL},
              {drawn, "deepseek4", NULL},
              {drawn, "deepseek_no_shared", NULL},
