@@ -121,7 +121,7 @@ def qwen3_next_tiny():
 
 # Weights of these are kept as bfloat16, which their float32 run has as well.
 MINI = dict(TINY, intermediate_size=10, head_dim=4, vocab_size=48)
-BFLOAT16 = ("qwen3_5_tiny", "gemma4_tiny", "gemma4_experts", "gemma4_small", "deepseek_v4_tiny", "deepseek_v4_fp4")
+BFLOAT16 = ("qwen3_5_tiny", "gemma4_tiny", "gemma4_experts", "gemma4_small", "gemma4_odd", "deepseek_v4_tiny", "deepseek_v4_fp4")
 
 
 def qwen3_5_tiny():
@@ -155,6 +155,13 @@ def gemma4_small():
         **MINI, **GEMMA4, num_hidden_layers=6, num_kv_shared_layers=3, use_double_wide_mlp=True,
         hidden_size_per_layer_input=4, vocab_size_per_layer_input=50,
         layer_types=2 * ["sliding_attention", "sliding_attention", "full_attention"], rope_parameters=GEMMA4_ROPE)
+
+
+def gemma4_odd():
+    """Its last layer sees all though it ends no cycle, as transformers makes it, and takes keys and values."""
+    return transformers.Gemma4TextConfig(
+        **MINI, **GEMMA4, num_hidden_layers=4, num_kv_shared_layers=1, hidden_size_per_layer_input=4, vocab_size_per_layer_input=50,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"], rope_parameters=GEMMA4_ROPE)
 
 
 def olmo3_tiny():
@@ -510,6 +517,7 @@ MODELS = {
     "gemma4_tiny": (lambda: transformers.Gemma4ForCausalLM, gemma4_tiny),
     "gemma4_experts": (lambda: transformers.Gemma4ForCausalLM, gemma4_experts),
     "gemma4_small": (lambda: transformers.Gemma4ForCausalLM, gemma4_small),
+    "gemma4_odd": (lambda: transformers.Gemma4ForCausalLM, gemma4_odd),
     "olmo3_tiny": (lambda: transformers.Olmo3ForCausalLM, olmo3_tiny),
 }
 

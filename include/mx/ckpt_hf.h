@@ -21,6 +21,7 @@ typedef struct MxHfModel {
     /* Of families some of whose layers come first or whose keys say how they take turns, as of
      * MxLayerKeys. */
     int64_t n_dense, nope_interval, moe_step, cycle;
+    bool last_ends_cycle;      /* as of MxLayerKeys */
     int64_t n_takers, n_ahead; /* with keys of earlier layers; behind the last one, not taken */
     int64_t chunk;             /* tokens that see each other; 0 = no layer has one */
     /* Of layers with heads of their own: shares_kv, their keys are values; the share that turns. */

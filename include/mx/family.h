@@ -292,6 +292,7 @@ typedef struct MxLayerKeys {
      * below = none is, and after so many their kinds come again: nope_layer_interval,
      * interleave_moe_layer_step, inhomogeneous_layer_cycle_interval. */
     int64_t nope_interval, moe_step, cycle;
+    bool last_ends_cycle; /* last_layer_sees_all: the last layer is of the kind that ends cycles */
     int64_t n_experts;
     int64_t n_takers;      /* num_kv_shared_layers */
     const int64_t *ratios; /* [n] compress_ratios; NULL = all 0 */

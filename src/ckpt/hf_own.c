@@ -20,7 +20,8 @@ static void read_foreign(HfReader *r, const HfMember *m) {
 
 /* ---- which layers */
 
-/* The first layer that sees all ends a cycle. */
+/* The first layer that sees all ends a cycle, and where layers end within one, the last does, too:
+ * transformers makes it so. */
 static void read_cycle(HfReader *r, const HfMember *m) {
     const MxJson *types = hf_get(r->json, "layer_types");
     int64_t n = (int64_t)mx_json_length(types), cycle = r->names->default_cycle;
@@ -30,6 +31,16 @@ static void read_cycle(HfReader *r, const HfMember *m) {
     }
     (void)m;
     r->model->cycle = cycle;
+    r->model->last_ends_cycle = r->model->n_layers % cycle != 0;
+}
+
+static void take_last(const MxConfig *c, MxHfModel *model) {
+    bool is_odd = model->n_layers % c->inhomogeneous_layer_cycle_interval != 0;
+    model->last_ends_cycle = c->last_layer_sees_all && is_odd;
+}
+
+static void yaml_last(const MxHfModel *model, MxText *out) {
+    if (model->last_ends_cycle) mx_text_add(out, "last_layer_sees_all: true\n");
 }
 
 /* The last layer sees all, or transformers makes it do so. */
@@ -266,6 +277,8 @@ const HfMember hf_own_members[] = {
      .write = write_no_inputs},
     {.what = "layer_types", .ours = "inhomogeneous_layer_cycle_interval", .flag = HF_OF(has_inputs),
      HF_SIZE_OF(cycle, inhomogeneous_layer_cycle_interval), .read = read_cycle},
+    {.what = "layer_types", .ours = "last_layer_sees_all", .flag = HF_OF(has_inputs),
+     HF_FLAG_OF(last_ends_cycle, last_layer_sees_all), .shapes = true, .take = take_last, .yaml = yaml_last},
     {.theirs = "layer_types", .flag = HF_OF(like_gemma4), .read = read_last, .write = write_types, .check = check_last},
     {.theirs = "global_head_dim", .ours = "global_head_dim", .flag = HF_OF(like_gemma4),
      HF_SIZE_OF(own_head_dim, global_head_dim), .most = HF_LARGEST_SIZE, .shapes = true,

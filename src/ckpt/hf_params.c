@@ -44,6 +44,7 @@ MxLayers hf_model_layers(const MxHfModel *model) {
                         .nope_interval = model->nope_interval,
                         .moe_step = model->moe_step,
                         .cycle = model->cycle,
+                        .last_ends_cycle = model->last_ends_cycle,
                         .n_experts = model->n_experts,
                         .n_takers = model->n_takers,
                         .ratios = model->ratios};

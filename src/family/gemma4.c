@@ -95,9 +95,9 @@ const MxFamily family_gemma4_small = {
     .keys_say_turns = MX_KIND_LAST | MX_KIND_TAKES,
     .never_stacks = true,
     .has_inputs = true,
-    .keys = FAMILY_GEMMA4_KEYS
-    " inhomogeneous_layer_cycle_interval hidden_size_per_layer_input vocab_size_per_layer_input "
-    "num_kv_shared_layers use_double_wide_mlp",
+    .keys = FAMILY_GEMMA4_KEYS " inhomogeneous_layer_cycle_interval last_layer_sees_all "
+                               "hidden_size_per_layer_input vocab_size_per_layer_input "
+                               "num_kv_shared_layers use_double_wide_mlp",
     .lora_modules = FAMILY_LORA_MODULES,
     .hf[0] = {GEMMA4_HF, .has_inputs = true, .default_cycle = 6},
 };

@@ -146,7 +146,8 @@ static int said_kind(const MxLayers *layers, int layer) {
         bool is_so;
     } kinds[] = {{MX_KIND_EXPERTS, is_every(keys->moe_step, layer)},
                  {MX_KIND_UNTURNED, is_every(keys->nope_interval, layer)},
-                 {MX_KIND_LAST, is_every(keys->cycle, layer)},
+                 {MX_KIND_LAST, is_every(keys->cycle, layer) ||
+                                    (keys->last_ends_cycle && layer == layers->n - 1)},
                  {MX_KIND_TAKES, keys->n_takers < layers->n && layer >= layers->n - keys->n_takers},
                  {MX_KIND_HASHES, layer < keys->n_hash},
                  {MX_KIND_POOLS_ALL, ratio > MX_WINDOWS_CHOSEN_RATIO},

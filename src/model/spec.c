@@ -207,6 +207,7 @@ MxLayers mx_model_layers(const MxConfig *config) {
                         .nope_interval = config->nope_layer_interval,
                         .moe_step = config->interleave_moe_layer_step,
                         .cycle = config->inhomogeneous_layer_cycle_interval,
+                        .last_ends_cycle = config->last_layer_sees_all,
                         .n_experts = config->num_experts,
                         .n_takers = config->num_kv_shared_layers,
                         .ratios = config->layer_ratios,

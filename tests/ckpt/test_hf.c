@@ -262,7 +262,7 @@ static const char *const kinds[] = {
     "qwen3", "mixtral", "qwen3_moe", "llama4_text", "gpt_oss", "deepseek_v2", "deepseek_v3",
     "qwen3_next", "olmo3", "llama4_stretched", "gpt_oss_tiny", "deepseek_v2_tiny",
     "deepseek_v3_halves", "deepseek_v32_tiny", "qwen3_next_tiny", "olmo3_tiny", "qwen3_5_tiny",
-    "gemma4_tiny", "gemma4_experts", "gemma4_small", "deepseek_v4_tiny",
+    "gemma4_tiny", "gemma4_experts", "gemma4_small", "gemma4_odd", "deepseek_v4_tiny",
     // clang-format on
 };
 

@@ -91,7 +91,9 @@ static const struct {
      "num_kv_shared_layers: not available here", false},
     {"\"num_kv_shared_layers\": 6", "num_kv_shared_layers: found 6, wanted", false},
     {"\"global_head_dim\": 9", "global_head_dim: found 9, wanted an even number", false},
-    {"\"num_hidden_layers\": 5", "num_hidden_layers: found 5", true},
+    {"\"num_hidden_layers\": 5", "last_layer_sees_all: true\n", false},
+    {"\"hidden_size_per_layer_input\": 0, \"num_hidden_layers\": 5", "num_hidden_layers: found 5",
+     true},
     {"\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"yarn\"}, "
      "\"sliding_attention\": {\"rope_type\": \"default\"}}",
      "rope_parameters: found {", true},

@@ -42,7 +42,7 @@ static const struct {
     {"gpt_oss_mxfp4", ""}, {"deepseek_v4_fp4", ""}, {"llama_gptq", ""}, {"qwen2_gptq8", ""},
     {"llama_awq", ""}, {"llama_w4a16", ""}, {"llama_w8a8", ""}, {"llama_nvfp4", ""}, {"llama_mxfp4", ""}, {"llama_mxfp8", ""},
     {"llama_bnb4", ""}, {"llama_bnb8", ""}, {"qwen3_next_tiny", ""}, {"qwen3_5_tiny", ""},
-    {"gemma4_tiny", ""}, {"gemma4_experts", ""}, {"gemma4_small", ""}, {"olmo3_tiny", ""}, {"llama", IN_ONE},
+    {"gemma4_tiny", ""}, {"gemma4_experts", ""}, {"gemma4_small", ""}, {"gemma4_odd", ""}, {"olmo3_tiny", ""}, {"llama", IN_ONE},
     {"qwen2", IN_ONE}, {"gemma2", IN_ONE},
     // clang-format on
 };
