@@ -77,6 +77,7 @@ typedef struct MxHfModel {
     int64_t see_pool, see_positions, see_theta, see_head, see_kv_heads;
     int64_t see_wide, see_made,
         see_out;        /* of what makes tokens of patches, and what is read of it */
+    double see_epsilon; /* of its norms */
     int64_t see_frames; /* of a patch */
     int64_t see_deep[MX_MOST_DEEP], n_see_deep; /* layers that add to the decoder's */
     int64_t mrope[MX_MROPE_KINDS];              /* pairs by time, row and column; 0 = none */

@@ -88,12 +88,12 @@ static const Fixed fixed[] = {
 };
 // clang-format on
 
-/* Norms of an encoder have the text model's epsilon here; a member may say theirs. */
+/* The epsilon of an encoder's norms, and the member that may say it. */
 static const struct {
     const char *encoder, *theirs;
     double usual;
 } epsilons[] = {{"gemma3", "layer_norm_eps", 1e-6},
-                {"llama4", "norm_eps", 1e-5},
+                {"llama4", NULL, 1e-5}, /* norm_eps is read by nobody */
                 {"gemma4", "rms_norm_eps", 1e-6},
                 {"qwen3_vl qwen3_5 qwen3_omni", NULL, 1e-6}};
 
@@ -111,14 +111,12 @@ static bool is_fixed(const Fixed *f, const MxJson *value) {
     return mx_json_number(value, &number) && number == f->number;
 }
 
-static bool has_epsilon(const MxEncoder *encoder, const MxJson *vision, double epsilon) {
-    for (int i = 0; i < MX_COUNT(epsilons); i++) {
-        if (!is_of(epsilons[i].encoder, encoder)) continue;
-        const MxJson *value = epsilons[i].theirs ? hf_get(vision, epsilons[i].theirs) : NULL;
-        double found = epsilons[i].usual;
-        if ((value && !mx_json_number(value, &found)) || found != epsilon) return false;
-    }
-    return true;
+static bool read_epsilon(const MxEncoder *encoder, const MxJson *vision, double *out) {
+    int i = 0;
+    while (!is_of(epsilons[i].encoder, encoder)) i++;
+    const MxJson *value = epsilons[i].theirs ? hf_get(vision, epsilons[i].theirs) : NULL;
+    *out = epsilons[i].usual;
+    return !value || (mx_json_number(value, out) && *out > 0);
 }
 
 /* What would make another model of it. */
@@ -182,7 +180,8 @@ void hf_read_encoder(HfReader *r, const MxJson *outer) {
     MxHfModel *m = r->model;
     const MxEncoder *encoder = type ? mx_encoder_of_hf(type, r->family->decoder_block) : NULL;
     bool fits = true;
-    if (!encoder || !is_known(encoder, outer) || !has_epsilon(encoder, vision, m->epsilon)) return;
+    if (!encoder || !is_known(encoder, outer)) return;
+    if (!read_epsilon(encoder, vision, &m->see_epsilon)) return;
     m->encoder = encoder;
     for (int i = 0; i < MX_COUNT(sizes); i++) {
         if (!is_of(sizes[i].encoder, encoder)) continue;
@@ -229,6 +228,9 @@ void hf_yaml_encoder(const MxHfModel *model, MxText *out) {
         for (int k = 0; k < 2 && sizes[i].ours[k] && is_of(sizes[i].encoder, model->encoder); k++)
             mx_text_add(out, "%s: %lld\n", sizes[i].ours[k],
                         (long long)*place_of(&sizes_of, &sizes[i]));
+    if (model->see_epsilon != model->epsilon)
+        mx_text_add(out, "normalization_layer_epsilon_for_vit: %s\n",
+                    mx_number_text(out->arena, model->see_epsilon));
     if (model->encoder->mixes_places)
         yaml_square(model, out);
     else if (model->encoder->keeps_form)

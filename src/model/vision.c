@@ -265,11 +265,13 @@ static MxVision vision_of(const Pass *p, const MxModelImages *images) {
 
 MxValue model_see(const Pass *p, const MxModelImages *images) {
     const MxModel *model = p->model;
+    const MxConfig *c = model->config;
     const char *scope = p->t->scope;
+    double own = c->normalization_layer_epsilon_for_vit;
     Sight sight = {.pass = p,
                    .vision = vision_of(p, images),
                    .images = images,
-                   .epsilon = model->config->normalization_layer_epsilon};
+                   .epsilon = own > 0 ? own : c->normalization_layer_epsilon};
     p->t->scope = "vision_encoder";
     MxValue x = model->eye->see(&sight, model->eye_params);
     p->t->scope = scope;

@@ -198,13 +198,13 @@ static const struct {
     {"qwen3_vl_moe", "", "qwen3_vl_moe",
      EXPERTS "\"moe_intermediate_size\": 8, \"norm_topk_prob\": false", "norm_topk_prob: found",
      true},
-    {"qwen3_vl", "", "qwen3_vl", "\"rms_norm_eps\": 1e-05", "epsilon: 1e-05\n", false},
-    {"gemma3", "", "siglip_vision_model", "\"rms_norm_eps\": 1e-05", "epsilon: 1e-05\n", false},
+    {"qwen3_vl", "", "qwen3_vl", "\"rms_norm_eps\": 1e-05", "epsilon: 1e-05\n", true},
+    {"gemma3", "", "siglip_vision_model", "\"rms_norm_eps\": 1e-05", "epsilon: 1e-05\n", true},
     {"gemma3", "",
      "siglip_vision_model\", \"layer_norm_eps\": 1e-5, \"hidden_act\": \"gelu_pytorch_tanh",
      "\"rms_norm_eps\": 1e-05", "epsilon: 1e-05\n", true},
     {"llama4", "", "llama4_vision_model", EXPERTS "\"rms_norm_eps\": 1e-06", "epsilon: 1e-06\n",
-     false},
+     true},
 };
 
 START_TEST(inner_members_mean_what_theirs_do) {

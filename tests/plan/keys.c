@@ -110,6 +110,7 @@ static const struct {
     {MX_KEY_chat_template, "x"},
     {MX_KEY_vision_encoder_block, "gemma3"},
     {MX_KEY_image_size_for_vit, "56"},
+    {MX_KEY_normalization_layer_epsilon_for_vit, "1e-3"},
     {MX_KEY_deepstack_visual_indexes_for_vit, "[0]"},
     {MX_KEY_mrope_section, "[8, 4, 4]"},
     {MX_KEY_default_prompt, "Describe it."},
