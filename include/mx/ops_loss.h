@@ -144,6 +144,8 @@ typedef enum MxPreference {
     MX_PREFERENCE_APO_ZERO,     /* 1 - s(bx) + s(by) */
     MX_PREFERENCE_APO_DOWN,     /* s(bx) + 1 - s(z) */
     MX_PREFERENCE_DISCOPOP,     /* m = s(z/0.05): -(1-m) log s(z) + m exp(-z) */
+    MX_PREFERENCE_AOT,          /* dpo's of b (u - v) of sorted numbers, see MX_SORTS_MARGINS */
+    MX_PREFERENCE_AOT_UNPAIRED, /* dpo's of b (x - y) of sorted numbers */
     MX_PREFERENCE_ORPO,         /* nll + lambda (-(1-e) log s(o) - e log s(-o)), no reference */
     MX_PREFERENCE_SIMPO,        /* dpo's of z - gamma, of means, no reference */
     MX_PREFERENCE_SFT,          /* the sum of -logp over the chosen response, no reference: its mean
@@ -151,6 +153,11 @@ typedef enum MxPreference {
     MX_PREFERENCE_REWARD,       /* -log s(x - y) + center (x + y)^2, of scores */
     MX_PREFERENCE_COUNT
 } MxPreference;
+
+/* Two numbers of each pair, each sorted over all pairs, which are compared rank by rank: x and y;
+ * or u, which is the policy's log-probability of the chosen response minus that of the rejected
+ * one, and v, the reference's. Of equal numbers that of the earlier pair comes first. */
+typedef enum MxSorts { MX_SORTS_NOTHING, MX_SORTS_RESPONSES, MX_SORTS_MARGINS } MxSorts;
 
 /* Their names for users (`name`), and their properties. */
 typedef struct MxPreferenceRow {
@@ -160,6 +167,7 @@ typedef struct MxPreferenceRow {
     bool has_scores;    /* x and y are outputs of a head with one output, and are the rewards */
     bool has_maxtext;   /* MX_FORMULA_MAXTEXT is supported */
     bool has_others;    /* divergences other than the reverse one are, without that formula */
+    MxSorts sorts;
 } MxPreferenceRow;
 extern const MxPreferenceRow mx_preferences[MX_PREFERENCE_COUNT];
 
@@ -215,7 +223,7 @@ enum { MX_EXTREMES_HIGHEST, MX_EXTREMES_LOWEST, MX_EXTREMES_COUNT };
 
 /* mx_preference — loss of pairs of responses from their tokens' log-probabilities. logp, ref_logp
  * f32, weights and segments i32 [2P, T]: rows 0 .. P-1 are chosen responses, P .. 2P-1 the rejected
- * ones. The number of pairs in rows r and P+r is the largest of their segments, at least one; a
+ * ones. The number of pairs in rows r and P+r is the largest of their segments, from 1 to T; a
  * token counts in pair `weights`, if that is not 0. x and y are defined by the table for the chosen
  * and the rejected response, z = beta (x - y), o = x - log(1 - e^x) - y + log(1 - e^y). The mean
  * over no tokens is 0, and orpo's o is 0, without gradient, for a pair with a response without
@@ -223,7 +231,8 @@ enum { MX_EXTREMES_HIGHEST, MX_EXTREMES_LOWEST, MX_EXTREMES_COUNT };
  * algorithm has no reference; no gradient flows to it. With scores, logp is the output of a head
  * with one output, and one token of each response counts. Outputs f32: 0  the sum over pairs 1  the
  * vector of MX_PAIRS_* 2  that of MX_EXTREMES_* (both without gradient). Sums are in f64, in order.
- * Source: Rafailov et al. 2023, Azar et al. 2023, Wang et al. 2023 (divergences), Hong et al. 2024
+ * Source: Rafailov et al. 2023, Azar et al. 2023, Wang et al. 2023 (divergences), Hong et al. 2024,
+ * Melnyk et al. 2024 (aot)
  * and TRL's DPO, CPO, ORPO and reward trainers; MaxText trainers/post_train/dpo/dpo_utils.py
  * @4bcec6af, Tunix dpo_trainer. */
 MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weights, MxValue segments,

@@ -18,6 +18,8 @@ const MxPreferenceRow mx_preferences[MX_PREFERENCE_COUNT] = {
     [MX_PREFERENCE_APO_ZERO]     = {"apo_zero",     .has_reference = true},
     [MX_PREFERENCE_APO_DOWN]     = {"apo_down",     .has_reference = true},
     [MX_PREFERENCE_DISCOPOP]     = {"discopop",     .has_reference = true, .has_others = true},
+    [MX_PREFERENCE_AOT]          = {"aot",          .has_reference = true, .sorts = MX_SORTS_MARGINS},
+    [MX_PREFERENCE_AOT_UNPAIRED] = {"aot_unpaired", .has_reference = true, .sorts = MX_SORTS_RESPONSES},
     [MX_PREFERENCE_ORPO]         = {"orpo",         .averages = true, .has_maxtext = true},
     [MX_PREFERENCE_SIMPO]        = {"simpo",        .averages = true},
     [MX_PREFERENCE_SFT]          = {.name = "sft"},

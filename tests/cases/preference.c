@@ -2,7 +2,9 @@
  */
 #include "cases.h"
 
+#include <check.h>
 #include <math.h>
+#include <stdlib.h>
 
 static double s(double x) {
     return 1 / (1 + exp(-x));
@@ -58,11 +60,41 @@ static double pair_loss(const MxPreferenceAttr *a, double x, double y, const dou
         return -x / (is_maxtext ? fmax(n[0], 1) : 1) + a->lambda * smoothed(z, e);
     case MX_PREFERENCE_SFT:
         return -x;
+    case MX_PREFERENCE_AOT:
+    case MX_PREFERENCE_AOT_UNPAIRED:
+        return 0; /* sorted_loss */
     case MX_PREFERENCE_REWARD:
         return -log(s(x - y)) + a->center * (x + y) * (x + y);
     default:
         return smoothed(z - a->gamma, e);
     }
+}
+
+/* Two numbers of every pair of a batch. */
+typedef struct Numbers {
+    double of[2][256];
+    int n;
+} Numbers;
+
+static void keep(Numbers *numbers, MxSorts sorts, const double logp[2], const double ratio[2]) {
+    double u = logp[0] - logp[1], v = u - (ratio[0] - ratio[1]);
+    bool is_margin = sorts == MX_SORTS_MARGINS;
+    ck_assert_int_lt(numbers->n, MX_COUNT(numbers->of[0]));
+    numbers->of[0][numbers->n] = is_margin ? u : ratio[0];
+    numbers->of[1][numbers->n++] = is_margin ? v : ratio[1];
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double sorted_loss(const MxPreferenceAttr *a, Numbers *numbers) {
+    double loss = 0;
+    for (int i = 0; i < 2; i++) qsort(numbers->of[i], (size_t)numbers->n, sizeof(double), by_size);
+    for (int i = 0; i < numbers->n; i++)
+        loss += smoothed(a->beta * (numbers->of[0][i] - numbers->of[1][i]), a->label_smoothing);
+    return loss;
 }
 
 static int largest(const double *ids, int64_t n) {
@@ -72,7 +104,8 @@ static int largest(const double *ids, int64_t n) {
 }
 
 /* Adds what pair `id` of a pair of rows gives to sums over pairs. */
-static void add_pair(const Reference *r, int64_t row, int id, double *total, double *extremes) {
+static void add_pair(const Reference *r, int64_t row, int id, Numbers *numbers) {
+    double *total = r->out[1], *extremes = r->out[2];
     const MxPreferenceAttr *a = r->attr;
     const MxPreferenceRow *how = &mx_preferences[a->algo];
     bool averages = how->averages && a->formula == MX_FORMULA_STANDARD;
@@ -90,6 +123,7 @@ static void add_pair(const Reference *r, int64_t row, int id, double *total, dou
         x[side] = diverged(a, sum[side]) / (averages ? fmax(n[side], 1) : 1);
         reward[side] = compares ? sum[side] : x[side];
     }
+    if (how->sorts) keep(numbers, how->sorts, logp, sum);
     const double add[] = {
         [MX_PAIRS_LOSS] = pair_loss(a, x[0], x[1], n),
         [MX_PAIRS_CORRECT] = reward[0] > reward[1],
@@ -111,14 +145,16 @@ static void add_pair(const Reference *r, int64_t row, int id, double *total, dou
 
 static void ref_preference(const Reference *r) {
     int64_t P = r->in_type[0].shape.dim[0] / 2, T = r->in_type[0].shape.dim[1];
+    Numbers numbers = {.n = 0};
     for (int i = 0; i < MX_PAIRS_COUNT; i++) r->out[1][i] = 0;
     for (int i = 0; i < MX_EXTREMES_COUNT; i++) r->out[2][i] = -INFINITY;
     for (int64_t row = 0; row < P; row++) {
         const double *chosen = r->in[2] + row * T, *rejected = chosen + P * T;
         int chosen_ids = largest(chosen, T), rejected_ids = largest(rejected, T);
         for (int id = 1; id <= chosen_ids || id <= rejected_ids; id++)
-            add_pair(r, row, id, r->out[1], r->out[2]);
+            add_pair(r, row, id, &numbers);
     }
+    r->out[1][MX_PAIRS_LOSS] += sorted_loss(r->attr, &numbers);
     r->out[0][0] = r->out[1][MX_PAIRS_LOSS];
 }
 
@@ -140,6 +176,10 @@ const OpTest test_preference = {
         {"apo zero", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_APO_ZERO, .beta = 0.4), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
         {"apo down", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_APO_DOWN, .beta = 0.4), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
         {"discopop", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_DISCOPOP, .beta = 0.02), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
+        {"aot", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_AOT, .beta = 0.4, .label_smoothing = 0.1), "f14,9:logp0.7 i14,9:flags0.3 i14,9:flags0.1 f14,9:logp0.7", NULL, 0},
+        {"aot, several pairs in a row", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_AOT, .beta = 0.4), "f10,9:logp0.7 i10,9:ids4 i10,9:ids4 f10,9:logp0.7", NULL, 0},
+        {"aot, unpaired", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_AOT_UNPAIRED, .beta = 0.4, .label_smoothing = 0.1), "f10,9:logp0.7 i10,9:ids4 i10,9:ids4 f10,9:logp0.7", NULL, 0},
+        {"aot, unpaired, large", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_AOT_UNPAIRED, .beta = 0.02), "f74,1031:logp0.7 i74,1031:flags0.3 i74,1031:flags0.1 f74,1031:logp0.7", NULL, 0},
         {"forward divergence", ATTR(MxPreferenceAttr, .divergence = MX_DIVERGENCE_FORWARD, .beta = 0.1), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.2", NULL, 0},
         {"divergence of Jensen and Shannon, means", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_SIGMOID_NORM, .divergence = MX_DIVERGENCE_JS, .beta = 2), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
         {"alpha divergence", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_HINGE, .divergence = MX_DIVERGENCE_ALPHA, .alpha = 0.4, .beta = 0.1), "f14,9:logp0.2 i14,9:flags0.3 i14,9:flags0.1 f14,9:logp0.2", NULL, 0},

@@ -1,5 +1,6 @@
 /* preference.c — losses of pairs of responses: a pair is a few sums over its rows; a formula gives
- * its loss and the derivatives by those sums. All in f64. */
+ * its loss and the derivatives by those sums. Some formulas compare numbers of the same rank among
+ * all pairs: these are ranked first. All in f64. */
 #include "kernel.h"
 
 #include <math.h>
@@ -14,6 +15,8 @@ typedef struct Pair {
     double n[2];              /* counting tokens */
     double x[2];              /* what the formula is about … */
     double slope[2];          /* … and its slope by the log-probability of a token */
+    double number[2];         /* what is sorted over all pairs, if anything is … */
+    double peer[2];           /* … and, of the other kind, the number of the same rank */
 } Pair;
 
 /* ---- formulas: the loss, and its slopes d by x */
@@ -131,6 +134,24 @@ static double discopop(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
     return (1 - m) * logistic + m * exponential;
 }
 
+/* u is compared with a v, whose pair plays no part. */
+static double aot(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    double slope,
+        loss = smoothed(a->label_smoothing, a->beta * (p->number[0] - p->peer[0]), &slope);
+    apart(slope * a->beta, d);
+    return loss;
+}
+
+/* The loss is that of x and its peer; y is the peer of some other x. */
+static double aot_unpaired(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
+    double e = a->label_smoothing, slope[2], loss;
+    smoothed(e, a->beta * (p->peer[REJECTED] - p->number[REJECTED]), &slope[REJECTED]);
+    loss = smoothed(e, a->beta * (p->number[CHOSEN] - p->peer[CHOSEN]), &slope[CHOSEN]);
+    d[CHOSEN] = slope[CHOSEN] * a->beta;
+    d[REJECTED] = -slope[REJECTED] * a->beta;
+    return loss;
+}
+
 /* log odds of a log-probability, and its slope. */
 static double log_odds(double x, double *slope) {
     const double nearly_one = -1e-9, half = -0.6931471805599453;
@@ -180,6 +201,8 @@ static Formula *const formulas[MX_PREFERENCE_COUNT] = {
     [MX_PREFERENCE_APO_ZERO] = apo_zero,
     [MX_PREFERENCE_APO_DOWN] = apo_down,
     [MX_PREFERENCE_DISCOPOP] = discopop,
+    [MX_PREFERENCE_AOT] = aot,
+    [MX_PREFERENCE_AOT_UNPAIRED] = aot_unpaired,
     [MX_PREFERENCE_ORPO] = orpo,
     [MX_PREFERENCE_SIMPO] = simpo,
     [MX_PREFERENCE_SFT] = sft,
@@ -268,9 +291,102 @@ static Pair read_pair(const MxKernelCall *call, int64_t row, int32_t id) {
         double share = averages(attr) ? fmax(p.n[side], 1) : 1;
         p.x[side] = divergences[attr->divergence](attr, p.ratio[side], &p.slope[side]) / share;
         p.slope[side] /= share;
+        p.number[side] = p.x[side];
+    }
+    if (mx_preferences[attr->algo].sorts == MX_SORTS_MARGINS) {
+        p.number[0] = p.logp[CHOSEN] - p.logp[REJECTED];
+        p.number[1] = p.number[0] - (p.ratio[CHOSEN] - p.ratio[REJECTED]);
     }
     return p;
 }
+
+/* ---- numbers that are sorted over all pairs, in a kernel's scratch */
+
+/* A row has a slot for each of its tokens, so for as many pairs as it can have. */
+typedef struct Order {
+    const MxKernelCall *call;
+    int64_t rows, time;
+    int64_t *n;                    /* [rows] pairs */
+    double *number[2], *sorted[2]; /* [rows time]; number: of each slot */
+    int64_t *rank[2];              /* [rows time] */
+} Order;
+
+static MxSorts sorts(const MxKernelCall *call) {
+    const MxPreferenceAttr *attr = call->attr;
+    return mx_preferences[attr->algo].sorts;
+}
+
+static size_t order_bytes(const MxKernelCall *call) {
+    size_t rows = (size_t)n_rows(call), slots = rows * (size_t)call->in_type[LOGP].shape.dim[1];
+    size_t arrays = 2 * (2 * sizeof(double) + sizeof(int64_t));
+    return sorts(call) ? rows * sizeof(int64_t) + slots * arrays : 0;
+}
+
+static Order order_at(const MxKernelCall *call, void *scratch) {
+    Order o = {.call = call, .rows = n_rows(call), .time = call->in_type[LOGP].shape.dim[1]};
+    o.n = scratch;
+    double *next = (double *)(o.n + o.rows);
+    for (int i = 0; i < 2; i++, next += 3 * o.rows * o.time) {
+        o.number[i] = next;
+        o.sorted[i] = next + o.rows * o.time;
+        o.rank[i] = (int64_t *)(next + 2 * o.rows * o.time);
+    }
+    return o;
+}
+
+static void number_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const Order *o = context;
+    for (int64_t row = begin; row < end; row++) {
+        o->n[row] = pairs_of_row(o->call, row);
+        for (int32_t id = 1; id <= o->n[row]; id++) {
+            Pair p = read_pair(o->call, row, id);
+            for (int i = 0; i < 2; i++) o->number[i][row * o->time + id - 1] = p.number[i];
+        }
+    }
+}
+
+/* How many numbers come before that of a slot. Pairs are few beside the tokens of a batch, so
+ * counting costs less than reading these. */
+static int64_t rank_of(const Order *o, int i, int64_t slot) {
+    double own = o->number[i][slot];
+    int64_t rank = 0;
+    for (int64_t row = 0; row < o->rows; row++)
+        for (int64_t at = row * o->time; at < row * o->time + o->n[row]; at++) {
+            double other = o->number[i][at];
+            rank += other < own || (other == own && at < slot);
+        }
+    return rank;
+}
+
+static void rank_rows(const void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const Order *o = context;
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t slot = row * o->time; slot < row * o->time + o->n[row]; slot++)
+            for (int i = 0; i < 2; i++) {
+                o->rank[i][slot] = rank_of(o, i, slot);
+                o->sorted[i][o->rank[i][slot]] = o->number[i][slot];
+            }
+}
+
+/* Sorts the numbers of a call, if it has any, in scratch. */
+static void sort_pairs(const MxDevice *device, const MxKernelCall *call, void *scratch) {
+    if (!sorts(call)) return;
+    Order o = order_at(call, scratch);
+    cpu_for(device, o.rows, 1, number_rows, &o);
+    cpu_for(device, o.rows, 1, rank_rows, &o);
+}
+
+static Pair read_sorted(const MxKernelCall *call, void *scratch, int64_t row, int32_t id) {
+    Pair p = read_pair(call, row, id);
+    if (!sorts(call)) return p;
+    Order o = order_at(call, scratch);
+    for (int i = 0; i < 2; i++) p.peer[i] = o.sorted[!i][o.rank[i][row * o.time + id - 1]];
+    return p;
+}
+
+/* ---- sums */
 
 /* What sums of a row of pairs, and its extremes, are added up of. */
 typedef struct Sums {
@@ -311,7 +427,7 @@ static int64_t piece_of(const MxKernelCall *call) {
 
 static size_t preference_scratch(const MxDevice *device, const MxKernelCall *call) {
     (void)device;
-    return (size_t)n_rows(call) * sizeof(Sums);
+    return (size_t)n_rows(call) * sizeof(Sums) + order_bytes(call);
 }
 
 static void sum_rows(const void *context, int64_t begin, int64_t end, int worker) {
@@ -322,7 +438,7 @@ static void sum_rows(const void *context, int64_t begin, int64_t end, int worker
         int32_t n = pairs_of_row(call, row);
         *sums = no_sums;
         for (int32_t id = 1; id <= n; id++) {
-            Pair p = read_pair(call, row, id);
+            Pair p = read_sorted(call, (Sums *)call->scratch + n_rows(call), row, id);
             add_pair(call->attr, &p, sums);
         }
     }
@@ -335,6 +451,7 @@ static void put(const MxKernelCall *call, int out, int at, double x) {
 
 static void preference_run(const MxDevice *device, const MxKernelCall *call) {
     Sums total = no_sums;
+    sort_pairs(device, call, (Sums *)call->scratch + n_rows(call));
     cpu_for(device, n_rows(call), piece_of(call), sum_rows, call);
     for (int64_t i = 0; i < n_rows(call); i++) {
         const Sums *of_row = (const Sums *)call->scratch + i;
@@ -353,7 +470,7 @@ const MxKernel cpu_preference = {.scratch = preference_scratch, .run = preferenc
 
 static void grad_pair(const MxKernelCall *call, int64_t row, int32_t id) {
     const MxPreferenceAttr *attr = call->attr;
-    Pair p = read_pair(call, row, id);
+    Pair p = read_sorted(call, call->scratch, row, id);
     double d[2], dloss = (double)*(const float *)call->in[call->n_in - 1];
     formulas[attr->algo](attr, &p, d);
     for (int side = 0; side < 2; side++) {
@@ -377,8 +494,16 @@ static void grad_rows(const void *context, int64_t begin, int64_t end, int worke
     }
 }
 
-static void preference_grad_run(const MxDevice *device, const MxKernelCall *call) {
-    if (call->out[0]) cpu_for(device, n_rows(call), piece_of(call), grad_rows, call);
+static size_t preference_grad_scratch(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    return order_bytes(call);
 }
 
-const MxKernel cpu_preference_grad = {.run = preference_grad_run};
+static void preference_grad_run(const MxDevice *device, const MxKernelCall *call) {
+    if (!call->out[0]) return;
+    sort_pairs(device, call, call->scratch);
+    cpu_for(device, n_rows(call), piece_of(call), grad_rows, call);
+}
+
+const MxKernel cpu_preference_grad = {.scratch = preference_grad_scratch,
+                                      .run = preference_grad_run};
