@@ -18,12 +18,12 @@ static bool is_map(int row) {
 int config_find(const ConfigLoad *load, const char *key) {
     int i = (int)mx_map_get(&load->rows, key, -1);
     const char *dot = i < 0 ? strchr(key, '.') : NULL;
-    if (dot) { /* part of a map: teacher_overrides.load_parameters_path */
-        i = (int)mx_map_get(&load->rows, mx_arena_strndup(load->arena, key, (size_t)(dot - key)),
-                            -1);
-        bool is_later = i >= MX_KEY_COUNT && config_rows[i].type == CONFIG_node &&
-                        config_rows[i].class == CONFIG_LATER;
-        return is_later || (i >= 0 && is_map(i)) ? i : -1;
+    for (; dot; dot = strchr(dot + 1, '.')) { /* part of a map: dpo.loss_weights.sft */
+        const char *map = mx_arena_strndup(load->arena, key, (size_t)(dot - key));
+        int row = (int)mx_map_get(&load->rows, map, -1);
+        bool is_later = row >= MX_KEY_COUNT && config_rows[row].type == CONFIG_node &&
+                        config_rows[row].class == CONFIG_LATER;
+        if (is_later || (row >= 0 && is_map(row))) return row;
     }
     if (i >= 0 && config_rows[i].class == CONFIG_ALIAS)
         i = (int)mx_map_get(&load->rows, config_rows[i].fallback, -1);
@@ -40,13 +40,13 @@ void config_unrecognized(ConfigLoad *load, const char *key, MxWhere where) {
 /* More of a map, or one of its keys. */
 static void add_to_map(ConfigLoad *load, int row, const char *key, const MxYamlPair *pair,
                        ConfigLayer layer) {
-    const char *dot = strchr(key, '.');
+    const char *part = key + strlen(config_rows[row].name); /* "", or a dot and its name */
     const MxYaml *more = pair->value;
     ConfigSlot *slot = &load->slots[row];
-    if (dot) {
+    if (*part) {
         MxYaml *map = config_node_new(load->arena, MX_YAML_MAP, pair->where);
         map->pair = mx_new_n(load->arena, MxYamlPair, 1);
-        map->pair[map->n++] = (MxYamlPair){dot + 1, pair->where, pair->value};
+        map->pair[map->n++] = (MxYamlPair){part + 1, pair->where, pair->value};
         more = map;
     }
     slot->given[layer] = config_node_merge(load->arena, slot->given[layer], more);
