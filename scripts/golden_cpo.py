@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Trains a tiny model by TRL's CPOTrainer and, with loss_type="dft", by its SFTTrainer, for tests/golden/hf/trl/cpo.
+"""Trains a tiny model by TRL's CPOTrainer, DPOTrainer and, with loss_type="dft", SFTTrainer, for tests/golden/hf/trl/cpo.
 
     pip install torch transformers trl h5py
     scripts/golden_cpo.py START OUT
 
 START is a causal Llama of 32 ids as a folder of Hugging Face's (tests/golden/hf/trl/grpo/start). Writes OUT/expected.h5: for
-cpo and dft the batch as the trainer collates it (input_ids; labels, -100 where a token does not count; of cpo chosen rows first)
-and what each of five steps has: its loss, the gradient's norm and, of cpo, the cross-entropy of chosen responses.
+cpo, alphapo (SimPO with another shape of the reward), mpo (a sum of three losses), moved (LD-DPO with a reference that follows) and
+dft the batch as the trainer collates it (input_ids; labels, -100 where a token does not count; of pairs chosen rows first) and what
+each of five steps has: its loss, the gradient's norm and, of cpo, the cross-entropy of chosen responses.
 Make expected.h5 smaller by scripts/golden_pack.py.
 """
 import json
@@ -41,12 +42,37 @@ def tokenizer():
     return transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
 
 
-def cpo(model, rng):
+def pairs(rng):
     rows = {"prompt": [words_of(rng, 2, 5) for _ in range(PAIRS)]}
     for side in ("chosen", "rejected"):
         rows[side] = [" " + words_of(rng, 2, 8) for _ in range(PAIRS)]
-    args = CPOConfig(output_dir=tempfile.mkdtemp(), loss_type="sigmoid", beta=0.3, label_smoothing=0.1, cpo_alpha=0.5, **ARGS)
-    return CPOTrainer(model=model, args=args, train_dataset=Dataset.from_dict(rows), processing_class=tokenizer())
+    return Dataset.from_dict(rows)
+
+
+def by_cpo(model, rng, **how):
+    args = CPOConfig(output_dir=tempfile.mkdtemp(), **how, **ARGS)
+    return CPOTrainer(model=model, args=args, train_dataset=pairs(rng), processing_class=tokenizer())
+
+
+def cpo(model, rng):
+    return by_cpo(model, rng, loss_type="sigmoid", beta=0.3, label_smoothing=0.1, cpo_alpha=0.5)
+
+
+def alphapo(model, rng):
+    return by_cpo(model, rng, loss_type="simpo", beta=2.0, simpo_gamma=0.4, cpo_alpha=0.0, alpha=0.2)
+
+
+def by_dpo(model, rng, **how):
+    args = trl.DPOConfig(output_dir=tempfile.mkdtemp(), **how, **ARGS)
+    return trl.DPOTrainer(model=model, args=args, train_dataset=pairs(rng), processing_class=tokenizer())
+
+
+def mpo(model, rng):
+    return by_dpo(model, rng, loss_type=["sigmoid", "bco_pair", "aot", "sft"], loss_weights=[0.8, 0.2, 0.3, 0.5], beta=0.3)
+
+
+def moved(model, rng):
+    return by_dpo(model, rng, beta=0.3, ld_alpha=0.4, sync_ref_model=True, ref_model_sync_steps=2, ref_model_mixup_alpha=0.7)
 
 
 def dft(model, rng):
@@ -60,6 +86,8 @@ def batch_of(name, trainer):
     batch = next(iter(trainer.get_train_dataloader()))
     if name == "dft":
         return batch["input_ids"], batch["labels"]
+    if "completion_mask" in batch:
+        return batch["input_ids"], batch["input_ids"].masked_fill(batch["completion_mask"] == 0, -100)
     both = trainer.concatenated_inputs(batch, padding_value=0)
     return both["concatenated_input_ids"], both["concatenated_labels"]
 
@@ -69,7 +97,8 @@ def main():
     os.makedirs(out, exist_ok=True)
     with h5py.File(os.path.join(out, "expected.h5"), "w") as file:
         file.attrs["versions"] = json.dumps({m.__name__: m.__version__ for m in (trl, transformers, torch)})
-        for name, make in (("cpo", cpo), ("dft", dft)):
+        for make in (cpo, alphapo, mpo, moved, dft):
+            name = make.__name__
             model = transformers.AutoModelForCausalLM.from_pretrained(start, attn_implementation="eager", dtype=torch.float32)
             trainer = make(model, np.random.default_rng(7))
             ids, labels = batch_of(name, trainer)

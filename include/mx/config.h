@@ -220,6 +220,9 @@ const MxLeaf *mx_config_find(const MxConfig *config, const MxTree *tree, const c
  * masks see it. Errors: a pattern takes too long. */
 bool mx_config_match(const MxConfig *config, MxKey key, const MxStrs *patterns, const MxLeaf *leaf,
                      bool *matches, MxError *err);
+/* mx_config_loss_weight — the weight of a loss of pairs, or of "sft" (dpo.algo, dpo.loss_weights);
+ * 0 = it is no part of the loss. */
+double mx_config_loss_weight(const MxConfig *config, const char *loss);
 /* mx_config_distils — whether a teacher, or its logits, teach the model. */
 bool mx_config_distils(const MxConfig *config);
 /* mx_config_ties — whether some parameters of a student are others. mx_config_learns_init — whether

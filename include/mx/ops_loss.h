@@ -143,13 +143,12 @@ typedef enum MxPreference {
     MX_PREFERENCE_SPPO_HARD,    /* (x - 1/(2 beta))^2 + (y + 1/(2 beta))^2 */
     MX_PREFERENCE_APO_ZERO,     /* 1 - s(bx) + s(by) */
     MX_PREFERENCE_APO_DOWN,     /* s(bx) + 1 - s(z) */
-    MX_PREFERENCE_DISCOPOP,     /* m = s(z/0.05): -(1-m) log s(z) + m exp(-z) */
+    MX_PREFERENCE_DISCOPOP,     /* m = s(z/tau): -(1-m) log s(z) + m exp(-z) */
     MX_PREFERENCE_AOT,          /* dpo's of b (u - v) of sorted numbers, see MX_SORTS_MARGINS */
     MX_PREFERENCE_AOT_UNPAIRED, /* dpo's of b (x - y) of sorted numbers */
     MX_PREFERENCE_ORPO,         /* nll + lambda (-(1-e) log s(o) - e log s(-o)), no reference */
     MX_PREFERENCE_SIMPO,        /* dpo's of z - gamma, of means, no reference */
-    MX_PREFERENCE_SFT,          /* the sum of -logp over the chosen response, no reference: its mean
-                                   is over tokens of a batch, not over pairs */
+    MX_PREFERENCE_SFT,          /* the sum of -logp over the chosen response, no reference */
     MX_PREFERENCE_REWARD,       /* -log s(x - y) + center (x + y)^2, of scores */
     MX_PREFERENCE_COUNT
 } MxPreference;
@@ -167,6 +166,7 @@ typedef struct MxPreferenceRow {
     bool has_scores;    /* x and y are outputs of a head with one output, and are the rewards */
     bool has_maxtext;   /* MX_FORMULA_MAXTEXT is supported */
     bool has_others;    /* divergences other than the reverse one are, without that formula */
+    bool by_token;      /* its sum is for a mean over tokens of chosen responses, not over pairs */
     MxSorts sorts;
 } MxPreferenceRow;
 extern const MxPreferenceRow mx_preferences[MX_PREFERENCE_COUNT];
@@ -175,8 +175,10 @@ extern const MxPreferenceRow mx_preferences[MX_PREFERENCE_COUNT];
 typedef enum MxFormula { MX_FORMULA_STANDARD, MX_FORMULA_MAXTEXT, MX_FORMULA_COUNT } MxFormula;
 extern const char *const mx_formula_names[MX_FORMULA_COUNT];
 
-/* f'(r) in place of log r of the ratio r of a response, which is that of the reverse divergence:
- * forward 1 - 1/r; Jensen and Shannon's log(2r / (r + 1)); alpha (r^(alpha - 1) - 1) / (alpha - 1).
+/* f'(r) in place of log r of the ratio r of a response to the reference, which is that of the
+ * reverse divergence; without a reference r is a probability, if means are compared their geometric
+ * mean (AlphaPO). forward 1 - 1/r; Jensen and Shannon's log(2r / (r + 1)); alpha (r^(alpha - 1) -
+ * 1) / (alpha - 1).
  */
 typedef enum MxDivergence {
     MX_DIVERGENCE_REVERSE,
@@ -193,9 +195,12 @@ typedef struct MxPreferenceAttr {
     MxDivergence divergence;
     double alpha;      /* of the divergence; 1 = the reverse one */
     bool no_reference; /* x and y are log-probabilities whatever the algorithm */
+    double tail_cut;   /* share of log-probabilities that is left out of tokens which the longer
+                          response of a pair has more than the other one */
     double beta, label_smoothing /* e */;
     double lambda; /* orpo's */
     double gamma;  /* margin of simpo */
+    double tau;    /* discopop's, above 0 */
     double center; /* of reward: pulls x + y towards 0 */
 } MxPreferenceAttr;
 
@@ -232,7 +237,7 @@ enum { MX_EXTREMES_HIGHEST, MX_EXTREMES_LOWEST, MX_EXTREMES_COUNT };
  * with one output, and one token of each response counts. Outputs f32: 0  the sum over pairs 1  the
  * vector of MX_PAIRS_* 2  that of MX_EXTREMES_* (both without gradient). Sums are in f64, in order.
  * Source: Rafailov et al. 2023, Azar et al. 2023, Wang et al. 2023 (divergences), Hong et al. 2024,
- * Melnyk et al. 2024 (aot)
+ * Melnyk et al. 2024 (aot), Liu et al. 2024 (tail_cut), Gupta et al. 2025 (AlphaPO)
  * and TRL's DPO, CPO, ORPO and reward trainers; MaxText trainers/post_train/dpo/dpo_utils.py
  * @4bcec6af, Tunix dpo_trainer. */
 MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weights, MxValue segments,

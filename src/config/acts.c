@@ -53,6 +53,30 @@ static bool has_reference(const ConfigLoad *load) {
     return (c->use_dpo && !c->score_head) || c->use_kto || (c->use_grpo && c->grpo_beta > 0);
 }
 
+static bool weighs(const ConfigLoad *load, const char *loss) {
+    return mx_config_loss_weight(load->config, loss) > 0;
+}
+
+static bool weighs_orpo(const ConfigLoad *load) {
+    return weighs(load, "orpo");
+}
+
+static bool weighs_simpo(const ConfigLoad *load) {
+    return weighs(load, "simpo");
+}
+
+static bool weighs_discopop(const ConfigLoad *load) {
+    return weighs(load, "discopop");
+}
+
+static bool weighs_margin(const ConfigLoad *load) {
+    static const char *const losses[] = {"dpo",    "sigmoid_norm", "hinge",    "ipo",
+                                         "robust", "exo_pair",     "discopop", "simpo"};
+    for (int i = 0; i < MX_COUNT(losses); i++)
+        if (weighs(load, losses[i])) return true;
+    return false;
+}
+
 /* Evaluation of files or of a split of their own takes no share of the training data. A share of 0
  * asks for nothing; "validation" is what MaxText's base.yml says. */
 static bool has_share(const ConfigLoad *load) {
@@ -197,6 +221,11 @@ static const Test
     compares = {has_reference,
                 "it acts where use_dpo (not dpo.algo=reward) or use_kto is true, or use_grpo "
                 "with rl.grpo_beta above 0"},
+    has_orpo = {weighs_orpo, "it acts where dpo.algo or dpo.loss_weights names orpo"},
+    has_simpo = {weighs_simpo, "it acts where dpo.algo or dpo.loss_weights names simpo"},
+    has_discopop = {weighs_discopop, "it acts where dpo.algo or dpo.loss_weights names discopop"},
+    diverges = {weighs_margin, "it acts where dpo.algo or dpo.loss_weights names dpo, "
+                               "sigmoid_norm, hinge, ipo, robust, exo_pair, discopop or simpo"},
     writes = {has_writer, "it acts where the policy writes responses: use_grpo with "
                           "another rl.reward than data"},
     caches = {has_caches, "it acts where tokens are generated: mxdecode --config, sample_prompts, "

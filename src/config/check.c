@@ -83,30 +83,6 @@ static void check_regexes(ConfigLoad *load, const MxConfig *c) {
     }
 }
 
-/* MaxText has two algorithms, each with its own formula. */
-static void check_preference(ConfigLoad *load, const MxConfig *c) {
-    if (!GOOD(load, MX_KEY_use_dpo) || !c->use_dpo) return;
-    if (GOOD(load, MX_KEY_dpo_algo, MX_KEY_dpo_formula) && !strcmp(c->dpo_formula, "maxtext") &&
-        strcmp(c->dpo_algo, "dpo") && strcmp(c->dpo_algo, "orpo"))
-        config_fail(load, config_culprit(load, MX_KEY_dpo_algo, MX_KEY_dpo_formula),
-                    "MaxText has no formula for %s; only for dpo and orpo", c->dpo_algo);
-}
-
-static void check_reference(ConfigLoad *load, const MxConfig *c) {
-    if (GOOD(load, MX_KEY_dpo_reference, MX_KEY_enable_lora) && !c->enable_lora &&
-        !strcmp(c->dpo_reference, "lora_off"))
-        config_fail(load, MX_KEY_dpo_reference, "lora_off wants lora.enable_lora=true");
-    if (GOOD(load, MX_KEY_dpo_reference, MX_KEY_use_dpo) && !c->use_dpo &&
-        !strcmp(c->dpo_reference, "none"))
-        config_fail(load, MX_KEY_dpo_reference, "none is for use_dpo alone");
-    if (GOOD(load, MX_KEY_dpo_reference, MX_KEY_lora_weight_qtype) && c->enable_lora &&
-        *c->lora_weight_qtype && !strcmp(c->dpo_reference, "copy"))
-        config_fail(load, MX_KEY_dpo_reference,
-                    "a copy is not kept in %s (lora.lora_weight_qtype); lora_off is the same model "
-                    "and needs no copy",
-                    c->lora_weight_qtype);
-}
-
 /* One response's own completion would be no other one's. */
 static void check_kto(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_use_kto) || !c->use_kto) return;
@@ -356,8 +332,7 @@ void config_check(ConfigLoad *load) {
     check_ahead(load, c);
     check_schedule(load, c);
     check_regexes(load, c);
-    check_preference(load, c);
-    check_reference(load, c);
+    config_check_preference(load, c);
     check_rewards(load, c);
     check_kto(load, c);
     check_lora(load, c);

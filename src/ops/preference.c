@@ -21,8 +21,8 @@ const MxPreferenceRow mx_preferences[MX_PREFERENCE_COUNT] = {
     [MX_PREFERENCE_AOT]          = {"aot",          .has_reference = true, .sorts = MX_SORTS_MARGINS},
     [MX_PREFERENCE_AOT_UNPAIRED] = {"aot_unpaired", .has_reference = true, .sorts = MX_SORTS_RESPONSES},
     [MX_PREFERENCE_ORPO]         = {"orpo",         .averages = true, .has_maxtext = true},
-    [MX_PREFERENCE_SIMPO]        = {"simpo",        .averages = true},
-    [MX_PREFERENCE_SFT]          = {.name = "sft"},
+    [MX_PREFERENCE_SIMPO]        = {"simpo",        .averages = true, .has_others = true},
+    [MX_PREFERENCE_SFT]          = {"sft",          .by_token = true},
     [MX_PREFERENCE_REWARD]       = {"reward",       .has_scores = true},
 };
 
@@ -81,6 +81,10 @@ static bool check_values(MxInfer *infer) {
     bool divides_by_beta = attr->algo == MX_PREFERENCE_IPO || attr->algo == MX_PREFERENCE_SPPO_HARD;
     if (divides_by_beta && attr->beta <= 0)
         return mx_infer_fail(infer, "beta must be more than 0, not %g", attr->beta);
+    if (attr->algo == MX_PREFERENCE_DISCOPOP && attr->tau <= 0)
+        return mx_infer_fail(infer, "tau must be more than 0, not %g", attr->tau);
+    if (attr->tail_cut < 0 || attr->tail_cut > 1)
+        return mx_infer_fail(infer, "tail_cut must be between 0 and 1, not %g", attr->tail_cut);
     if (attr->algo == MX_PREFERENCE_ROBUST && e >= 0.5)
         return mx_infer_fail(infer, "label smoothing must be less than 0.5, not %g", e);
     if (attr->algo == MX_PREFERENCE_EXO_PAIR && (e <= 0 || e >= 1))
@@ -109,6 +113,7 @@ static void preference_print(MxText *text, const void *attr) {
     mx_text_add(text, "%s %s beta %g", mx_preferences[a->algo].name, mx_formula_names[a->formula],
                 a->beta);
     if (a->divergence) mx_text_add(text, " %s", mx_divergence_names[a->divergence]);
+    if (a->tail_cut > 0) mx_text_add(text, " tail_cut %g", a->tail_cut);
     if (a->no_reference) mx_text_add(text, " without reference");
 }
 

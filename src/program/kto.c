@@ -8,6 +8,8 @@
 #include "internal.h"
 #include "reference.h"
 
+#include <string.h>
+
 enum { KTO, KL, BALANCE, OUTPUTS };
 /* The first of each among all sums, and weights of a batch. */
 enum { AT_KL = MX_KTO_COUNT, AT_BALANCE };
@@ -105,6 +107,10 @@ static MxLogps logps_of(MxTrainState *s, MxTrace *t, const MxValue *params, cons
     return logp;
 }
 
+static bool estimates_kl(const MxConfig *config) {
+    return !strcmp(config->kto_loss, "kto");
+}
+
 /* The sum of log-ratios over the second batch. */
 static MxValue sum_ratios(MxTrainState *s, MxTrace *t, const int *batch) {
     const Mismatch *own = program_part(s, PART_mismatch);
@@ -123,7 +129,8 @@ static MxValue sum_ratios(MxTrainState *s, MxTrace *t, const int *batch) {
 static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
     /* a row is one segment */
     weights[RESPONSES] = mx_count_segments(t, mx_variable(t, batch[MX_INPUTS_SEGMENTATION]));
-    weights[RATIOS] = sum_ratios(s, t, batch);
+    weights[RATIOS] = estimates_kl(s->config) ? sum_ratios(s, t, batch)
+                                              : mx_scale(t, mx_copy(t, weights[RESPONSES]), 0);
 }
 
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,

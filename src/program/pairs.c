@@ -1,6 +1,7 @@
 /* pairs.c — losses of pairs of responses: for a policy, or for a reward model, whose head has one
- * output, read at the end of a response. To that of a policy the mean cross-entropy of chosen
- * responses may be added (Xu et al. 2024, CPO; Pang et al. 2024; TRL 1.16, cpo_trainer). Rows 0 …
+ * output, read at the end of a response. That of a policy may be a weighted sum of several, one of
+ * which may be the mean cross-entropy of chosen responses (Xu et al. 2024, CPO; Wang et al. 2024,
+ * MPO; TRL 1.16, cpo_trainer, dpo_trainer). Rows 0 …
  * P-1 of a batch are chosen, P … 2P-1 rejected; both rows of a pair have the same segments, each of
  * which is a pair. */
 #include <mx/program.h>
@@ -11,9 +12,14 @@
 #include <math.h>
 #include <string.h>
 
-enum { PAIRS, BALANCE, EXTREMES, CHOSEN, OUTPUTS };
+enum { PAIRS, BALANCE, EXTREMES, CHOSEN, WEIGHED, OUTPUTS };
 /* The first of each but the first ones, which are MX_PAIRS_*, among all sums. */
-enum { AT_BALANCE = MX_PAIRS_COUNT, AT_EXTREMES, AT_CHOSEN = AT_EXTREMES + MX_EXTREMES_COUNT };
+enum {
+    AT_BALANCE = MX_PAIRS_COUNT,
+    AT_EXTREMES,
+    AT_CHOSEN = AT_EXTREMES + MX_EXTREMES_COUNT,
+    AT_WEIGHED
+};
 /* Weights of a batch; the second is read only where chosen responses count by themselves. */
 enum { RESPONSES, TOKENS };
 
@@ -26,8 +32,12 @@ static int64_t rows(const MxConfig *config) {
     return 2;
 }
 
+static double weight_of(const MxConfig *config, MxPreference algo) {
+    return mx_config_loss_weight(config, mx_preferences[algo].name);
+}
+
 static bool adds_chosen(const MxConfig *config) {
-    return config->dpo_sft_weight > 0;
+    return weight_of(config, MX_PREFERENCE_SFT) > 0;
 }
 
 static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
@@ -45,18 +55,21 @@ static MxPreference preference_of(const MxConfig *config) {
     MX_BUG("dpo.algo is not in the table");
 }
 
-static MxPreferenceAttr preference_attr(const MxConfig *c) {
-    MxPreferenceAttr attr = {.algo = preference_of(c),
+static MxPreferenceAttr preference_attr(const MxConfig *c, MxPreference algo) {
+    const MxPreferenceRow *row = &mx_preferences[algo];
+    MxPreferenceAttr attr = {.algo = algo,
                              .no_reference = !strcmp(c->dpo_reference, "none"),
+                             .tail_cut = row->by_token || row->has_scores ? 0 : 1 - c->dpo_ld_alpha,
                              .beta = c->dpo_beta,
                              .label_smoothing = c->dpo_label_smoothing,
                              .lambda = c->orpo_lambda,
                              .gamma = c->simpo_gamma,
+                             .tau = c->discopop_tau,
                              .alpha = c->dpo_divergence_alpha,
                              .center = c->dpo_center_rewards};
-    for (int i = 0; i < MX_FORMULA_COUNT; i++)
+    for (int i = 0; row->has_maxtext && i < MX_FORMULA_COUNT; i++)
         if (!strcmp(mx_formula_names[i], c->dpo_formula)) attr.formula = (MxFormula)i;
-    bool has_others = mx_preferences[attr.algo].has_others && attr.formula == MX_FORMULA_STANDARD;
+    bool has_others = row->has_others && attr.formula == MX_FORMULA_STANDARD;
     for (int i = 0; has_others && i < MX_DIVERGENCE_COUNT; i++)
         if (!strcmp(mx_divergence_names[i], c->dpo_divergence)) attr.divergence = (MxDivergence)i;
     return attr;
@@ -71,40 +84,69 @@ static MxValue numbers_of(MxTrainState *s, MxTrace *t, const MxValue *params, co
 }
 
 static bool has_reference(const MxConfig *config) {
-    MxPreferenceAttr attr = preference_attr(config);
-    return mx_preference_compares(&attr);
+    for (int i = 0; i < MX_PREFERENCE_COUNT; i++) {
+        MxPreferenceAttr attr = preference_attr(config, (MxPreference)i);
+        if (weight_of(config, attr.algo) > 0 && mx_preference_compares(&attr)) return true;
+    }
+    return false;
+}
+
+/* What losses are computed from; reference: MX_NONE = none of them has one. */
+typedef struct Given {
+    MxValue logp, reference, weights, segments;
+} Given;
+
+/* The sum of one of them over a micro-batch. What is told of pairs besides is dpo.algo's. */
+static MxValue sum_of(MxTrainState *s, MxTrace *t, const Given *g, MxPreference algo) {
+    MxPreferenceAttr attr = preference_attr(s->config, algo);
+    MxValue reference = mx_preference_compares(&attr) ? g->reference : MX_NONE;
+    MxValue sum = mx_preference(t, g->logp, reference, g->weights, g->segments, attr);
+    if (sum < 0 || algo != preference_of(s->config)) return sum;
+    mx_trace_assign(t, sum + 1, loss_output(s, PAIRS), false);
+    if (s->config->score_head) mx_trace_assign(t, sum + 2, loss_output(s, EXTREMES), false);
+    return sum;
+}
+
+static MxValue weighed(MxTrace *t, MxValue x, double weight) {
+    return weight == 1 ? x : mx_scale(t, x, weight);
+}
+
+/* The mean over pairs of all losses of pairs, each times its weight. */
+static MxValue mean_of_pairs(MxTrainState *s, MxTrace *t, const Given *g, MxValue pairs) {
+    MxValue total = MX_NONE;
+    for (int i = 0; i < MX_PREFERENCE_COUNT; i++) {
+        double weight = weight_of(s->config, (MxPreference)i);
+        if (mx_preferences[i].by_token || !(weight > 0)) continue;
+        MxValue sum = weighed(t, sum_of(s, t, g, (MxPreference)i), weight);
+        total = total == MX_NONE ? sum : mx_add(t, total, sum);
+    }
+    if (total >= 0) mx_trace_assign(t, total, loss_output(s, WEIGHED), false);
+    return mx_ratio(t, total, pairs, LOSS_EPS);
 }
 
 /* Adds the mean cross-entropy of chosen responses. */
-static MxValue add_chosen(MxTrainState *s, MxTrace *t, MxValue loss, MxValue logp,
-                          const MxValue rows_of[2], MxValue tokens) {
-    MxPreferenceAttr attr = {.algo = MX_PREFERENCE_SFT};
-    MxValue sum = mx_preference(t, logp, MX_NONE, rows_of[0], rows_of[1], attr);
+static MxValue add_chosen(MxTrainState *s, MxTrace *t, const Given *g, MxValue loss,
+                          MxValue tokens) {
+    MxValue sum = sum_of(s, t, g, MX_PREFERENCE_SFT);
     MxValue mean = mx_ratio(t, sum, tokens, LOSS_EPS);
     if (mean >= 0) mx_trace_assign(t, mean, loss_output(s, CHOSEN), false);
-    return mx_add(t, loss, mx_scale(t, mean, s->config->dpo_sft_weight));
+    return mx_add(t, loss, weighed(t, mean, weight_of(s->config, MX_PREFERENCE_SFT)));
 }
 
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                      const MxValue *total) {
-    MxPreferenceAttr attr = preference_attr(s->config);
-    MxValue reference = MX_NONE; /* first: nothing of it is kept */
-    if (has_reference(s->config)) reference = reference_logp(s, t, params, batch);
-    MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
+    Given g = {.reference = MX_NONE}; /* first: nothing of it is kept */
+    if (has_reference(s->config)) g.reference = reference_logp(s, t, params, batch);
+    g.weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
     MxModelInputs in = program_inputs(s, t, batch);
     MxBalance balance = {.sum = MX_NONE};
     in.balance = &balance;
     MxValue hidden = mx_model_hidden(t, s->model, params, in);
-    MxValue logp = numbers_of(s, t, params, batch, hidden);
+    g.logp = numbers_of(s, t, params, batch, hidden);
     t->scope = "loss";
-    MxValue segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION]);
-    MxValue sum = mx_preference(t, logp, reference, weights, segments, attr);
-    if (sum >= 0) mx_trace_assign(t, sum + 1, loss_output(s, PAIRS), false);
-    if (sum >= 0 && s->config->score_head)
-        mx_trace_assign(t, sum + 2, loss_output(s, EXTREMES), false);
-    MxValue loss = mx_ratio(t, sum, total[RESPONSES], LOSS_EPS);
-    if (adds_chosen(s->config))
-        loss = add_chosen(s, t, loss, logp, (MxValue[]){weights, segments}, total[TOKENS]);
+    g.segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION]);
+    MxValue loss = mean_of_pairs(s, t, &g, total[RESPONSES]);
+    if (adds_chosen(s->config)) loss = add_chosen(s, t, &g, loss, total[TOKENS]);
     return program_add_balance(s, t, batch, balance, BALANCE, loss);
 }
 
@@ -156,11 +198,12 @@ static const LossOutput outputs[] = {[PAIRS] = {"pairs", MX_PAIRS_COUNT},
                                      [BALANCE] = {"moe_lb_loss", 1},
                                      [EXTREMES] = {"extremes", MX_EXTREMES_COUNT},
                                      [CHOSEN] = {"chosen_loss", 1},
+                                     [WEIGHED] = {"pairs_loss", 1},
                                      [OUTPUTS] = {0}};
 
 // clang-format off
 static const MxFigure figures[] = {
-    {.metric = "learning/dpo_loss", .is_meant = has_logps, .value = mean, .sum = MX_PAIRS_LOSS, .label = "dpo_loss", .decimals = 3},
+    {.metric = "learning/dpo_loss", .is_meant = has_logps, .value = mean, .sum = AT_WEIGHED, .label = "dpo_loss", .decimals = 3},
     {.metric = "learning/dpo_reward_accuracy", .is_meant = has_logps, .value = mean, .sum = MX_PAIRS_CORRECT},
     {.metric = "learning/chosen_loss", .is_meant = adds_chosen, .value = loss_sum, .sum = AT_CHOSEN, .label = "chosen_loss", .decimals = 3},
     {.metric = "learning/reward_accuracy", .value = mean, .sum = MX_PAIRS_CORRECT, .label = "reward_accuracy", .decimals = 3},

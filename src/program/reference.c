@@ -85,6 +85,20 @@ static void trace_take(MxTrainState *s, MxTrace *t) {
     program_trace_copy(s, t, held, reference_copy(s));
 }
 
+/* Every parameter of the copy moves by the same share of its way to the policy's. Source:
+ * Gorbatovski et al. 2024 (TR-DPO); TRL 1.16, SyncRefModelCallback. */
+static void trace_move(MxTrainState *s, MxTrace *t) {
+    const MxTree *params = mx_model_params(s->model);
+    const int *copy = reference_copy(s);
+    double share = s->config->reference_mixup;
+    for (int i = 0; i < params->n; i++) {
+        t->scope = params->leaves[i].path;
+        MxValue to = mx_scale(t, mx_variable(t, program_held(s, i)), share);
+        MxValue from = mx_scale(t, mx_variable(t, copy[i]), 1 - share);
+        mx_trace_assign(t, mx_add(t, from, to), copy[i], false);
+    }
+}
+
 static bool has_copy(const MxTrainState *s) {
     return reference_copy(s) != NULL;
 }
@@ -97,12 +111,19 @@ static bool refers(const MxTrainState *s) {
     return is_precomputed(s) && program_is_training(s);
 }
 
-/* take: makes the copy equal to the policy; refer: log-probabilities of a micro-batch. */
+static bool moves(const MxTrainState *s) {
+    return has_copy(s) && program_is_training(s) && s->config->reference_sync_steps;
+}
+
+/* take: makes the copy equal to the policy; move: brings it nearer; refer: log-probabilities of a
+ * micro-batch. */
 static const Entry entry_take = {.name = "take", .trace = trace_take, .is_wanted = has_copy};
+static const Entry entry_move = {.name = "move", .trace = trace_move, .is_wanted = moves};
 const Entry entry_refer = {.name = "refer", .trace = trace_refer, .is_wanted = refers};
 static const Entry entry_refer_eval = {
     .name = "refer_eval", .trace = trace_refer_eval, .is_wanted = is_precomputed};
-static const Entry *const entries[] = {&entry_take, &entry_refer, &entry_refer_eval, NULL};
+static const Entry *const entries[] = {&entry_take, &entry_move, &entry_refer, &entry_refer_eval,
+                                       NULL};
 
 /* ---- while it is run */
 
@@ -116,6 +137,11 @@ static void begin(MxTrainState *s) {
 static void changed(MxTrainState *s) {
     Reference *own = program_part(s, PART_reference);
     own->is_policy = false;
+}
+
+static void stepped(MxTrainState *s) {
+    if (moves(s) && *s->step % s->config->reference_sync_steps == 0)
+        program_run_alone(s, &entry_move);
 }
 
 /* The folder dpo.reference_logps, or "reference" in the run's. Only the policy as it starts can
@@ -166,6 +192,7 @@ const Part part_reference = {
     .open = open_logps,
     .before_batch = give_logps,
     .changed = changed,
+    .stepped = stepped,
     .evaluates = evaluates,
     .takes_rows = reference_is_precomputed, /* it knows rows by all of their tokens */
 };

@@ -1,6 +1,7 @@
-/* reference.h — private to the room: the frozen model that preference losses compare with. It is a
- * copy of the initial policy, the policy without its adapters, or log-probabilities computed before
- * the first step (dpo.reference). */
+/* reference.h — private to the room: the model that preference losses compare with. It is a copy of
+ * the initial policy, which may follow the policy from time to time (dpo.ref_model_sync_steps), the
+ * policy without its adapters, or log-probabilities computed before the first step (dpo.reference).
+ */
 #ifndef PROGRAM_REFERENCE_H
 #define PROGRAM_REFERENCE_H
 

@@ -54,7 +54,7 @@ static double pair_loss(const MxPreferenceAttr *a, double x, double y, const dou
     case MX_PREFERENCE_APO_DOWN:
         return s(b * x) + 1 - s(z);
     case MX_PREFERENCE_DISCOPOP:
-        return -(1 - s(z / 0.05)) * log(s(z)) + s(z / 0.05) * exp(-z);
+        return -(1 - s(z / a->tau)) * log(s(z)) + s(z / a->tau) * exp(-z);
     case MX_PREFERENCE_ORPO:
         z = n[0] > 0 && n[1] > 0 ? odds(x) - odds(y) : 0;
         return -x / (is_maxtext ? fmax(n[0], 1) : 1) + a->lambda * smoothed(z, e);
@@ -113,14 +113,18 @@ static void add_pair(const Reference *r, int64_t row, int id, Numbers *numbers) 
     int64_t P = r->in_type[0].shape.dim[0] / 2, T = r->in_type[0].shape.dim[1];
     double factor = how->has_scores ? 1 : a->algo == MX_PREFERENCE_ORPO ? a->lambda : a->beta;
     double logp[2] = {0}, sum[2] = {0}, n[2] = {0}, x[2], reward[2];
+    for (int side = 0; side < 2; side++)
+        for (int64_t i = (row + side * P) * T; i < (row + side * P + 1) * T; i++)
+            n[side] += (int)r->in[1][i] == id;
     for (int side = 0; side < 2; side++) {
+        double seen = 0, each = averages ? fmax(n[side], 1) : 1;
         for (int64_t i = (row + side * P) * T; i < (row + side * P + 1) * T; i++) {
             if ((int)r->in[1][i] != id) continue;
-            logp[side] += r->in[0][i];
-            sum[side] += r->in[0][i] - (compares ? r->in[3][i] : 0);
-            n[side] += 1;
+            double share = ++seen > fmin(n[0], n[1]) ? 1 - a->tail_cut : 1;
+            logp[side] += share * r->in[0][i];
+            sum[side] += share * (r->in[0][i] - (compares ? r->in[3][i] : 0));
         }
-        x[side] = diverged(a, sum[side]) / (averages ? fmax(n[side], 1) : 1);
+        x[side] = compares ? diverged(a, sum[side]) / each : diverged(a, sum[side] / each);
         reward[side] = compares ? sum[side] : x[side];
     }
     if (how->sorts) keep(numbers, how->sorts, logp, sum);
@@ -175,7 +179,7 @@ const OpTest test_preference = {
         {"sppo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_SPPO_HARD, .beta = 0.4), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
         {"apo zero", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_APO_ZERO, .beta = 0.4), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
         {"apo down", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_APO_DOWN, .beta = 0.4), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
-        {"discopop", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_DISCOPOP, .beta = 0.02), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
+        {"discopop", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_DISCOPOP, .beta = 0.02, .tau = 0.05), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
         {"aot", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_AOT, .beta = 0.4, .label_smoothing = 0.1), "f14,9:logp0.7 i14,9:flags0.3 i14,9:flags0.1 f14,9:logp0.7", NULL, 0},
         {"aot, several pairs in a row", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_AOT, .beta = 0.4), "f10,9:logp0.7 i10,9:ids4 i10,9:ids4 f10,9:logp0.7", NULL, 0},
         {"aot, unpaired", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_AOT_UNPAIRED, .beta = 0.4, .label_smoothing = 0.1), "f10,9:logp0.7 i10,9:ids4 i10,9:ids4 f10,9:logp0.7", NULL, 0},
@@ -187,6 +191,9 @@ const OpTest test_preference = {
         {"orpo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO, .lambda = 0.3, .label_smoothing = 0.1), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, CASE_NO_SLOPE},
         {"orpo, MaxText's", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO, .formula = MX_FORMULA_MAXTEXT, .lambda = 0.3), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, CASE_NO_SLOPE},
         {"simpo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_SIMPO, .beta = 2, .gamma = 0.5, .label_smoothing = 0.1), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, 0},
+        {"alpha of simpo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_SIMPO, .divergence = MX_DIVERGENCE_ALPHA, .alpha = 0.6, .beta = 2, .gamma = 0.5), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, 0},
+        {"tails", ATTR(MxPreferenceAttr, .beta = 0.3, .tail_cut = 0.7), "f10,9:logp0.7 i10,9:flags0.5 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
+        {"tails left out, means of several pairs", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_IPO, .beta = 0.4, .tail_cut = 1), "f10,19:logp0.7 i10,19:ids4 i10,19:ids4 f10,19:logp0.7", NULL, 0},
         {"dpo without reference", ATTR(MxPreferenceAttr, .beta = 0.3, .no_reference = true), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, 0},
         {"ipo without reference", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_IPO, .beta = 0.4, .no_reference = true), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, 0},
         {"sft", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_SFT), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, 0},
@@ -207,6 +214,8 @@ const OpTest test_preference = {
         {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 f4,5 i4,5 f4,5", "input 1 must be int32 of rank 2"},
         {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 i4,5 i4,6 f4,5", "inputs 1 and 2 must have one type"},
         {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_IPO), "f4,5 i4,5 i4,5 f4,5", "beta must be more than 0, not 0"},
+        {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_DISCOPOP, .beta = 0.1), "f4,5 i4,5 i4,5 f4,5", "tau must be more than 0, not 0"},
+        {ATTR(MxPreferenceAttr, .beta = 0.1, .tail_cut = 1.5), "f4,5 i4,5 i4,5 f4,5", "tail_cut must be between 0 and 1, not 1.5"},
         {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ROBUST, .label_smoothing = 0.5), "f4,5 i4,5 i4,5 f4,5", "label smoothing must be less than 0.5, not 0.5"},
         {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_EXO_PAIR), "f4,5 i4,5 i4,5 f4,5", "label smoothing must be between 0 and 1, not 0"},
         {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_HINGE, .formula = MX_FORMULA_MAXTEXT), "f4,5 i4,5 i4,5 f4,5", "MaxText has no hinge"}),

@@ -49,6 +49,8 @@ static const char *another(MxKey key) {
         {MX_KEY_dpo_algo, "ipo"},
         {MX_KEY_dpo_formula, "maxtext"},
         {MX_KEY_dpo_divergence, "js_divergence"},
+        {MX_KEY_dpo_loss_weights, "{sft: 1}"},
+        {MX_KEY_kto_loss, "apo_zero_unpaired"},
         {MX_KEY_sft_loss, "dft"},
         {MX_KEY_dpo_reference, "copy"},
         {MX_KEY_tokenizer_type, "tiktoken"},

@@ -146,6 +146,8 @@ static const struct {
     {MX_KEY_dpo_algo, "ipo"},
     {MX_KEY_dpo_formula, "maxtext"},
     {MX_KEY_dpo_divergence, "js_divergence"},
+    {MX_KEY_dpo_loss_weights, "{sft: 1}"},
+    {MX_KEY_kto_loss, "apo_zero_unpaired"},
     {MX_KEY_dpo_max_prompt_length, "4"},
     {MX_KEY_dpo_reference, "precomputed"},
     {MX_KEY_dpo_reference_logps, "{}/logps"},

@@ -150,7 +150,8 @@ static bool find_algo(const char *name, MxPreference *algo) {
 static MxPreferenceAttr read_attr(const char *group) {
     const char *type = text_of(group, "loss_type"), *divergence = text_of(group, "f_divergence");
     if (!type || !strcmp(type, "sigmoid") || !strcmp(type, "cdpo")) type = "dpo";
-    MxPreferenceAttr attr = {.beta = number_of(group, "beta"), .alpha = 0.5 /* TRL's own */};
+    MxPreferenceAttr attr = {
+        .beta = number_of(group, "beta"), .alpha = 0.5, .tau = 0.05 /* TRL's own */};
     for (int i = 0; divergence && i < MX_DIVERGENCE_COUNT; i++)
         if (!strcmp(divergence, mx_divergence_names[i])) attr.divergence = (MxDivergence)i;
     attr.label_smoothing = number_of(group, "label_smoothing");

@@ -1,6 +1,6 @@
-/* test_sft_losses.c — losses around the cross-entropy of fine-tuning: that of chosen responses
- * beside one of pairs (CPO), and that weighed by probabilities (dft). TRL's trainers on a tiny
- * model, and runs. */
+/* test_sft_losses.c — losses of pairs that are put together of several (CPO, MPO), or of other
+ * numbers (LD-DPO, AlphaPO), a reference that moves (TR-DPO), and a cross-entropy weighed by
+ * probabilities (dft). TRL's trainers on a tiny model, and runs. */
 #include "close.h"
 #include "golden.h"
 #include "process.h"
@@ -31,12 +31,25 @@ enum { STEPS = 5 };
 static const struct {
     const char *group, *words;
     int64_t rows;
+    bool has_chosen; /* the cross-entropy of chosen responses is compared as well */
 } runs[] = {
     {"cpo",
      "use_dpo=true dpo.reference=none dpo.dpo_beta=0.3 dpo.dpo_label_smoothing=0.1 "
-     "dpo.sft_weight=0.5 ",
-     8},
-    {"dft", "use_sft=true sft_loss=dft ", 4},
+     "dpo.loss_weights.sft=0.5 ",
+     8, true},
+    {"alphapo",
+     "use_dpo=true dpo.algo=simpo dpo.dpo_beta=2 dpo.simpo_gamma=0.4 "
+     "dpo.f_divergence_type=alpha_divergence dpo.f_alpha_divergence_coef=0.8 ",
+     8, false},
+    {"mpo",
+     "use_dpo=true dpo.dpo_beta=0.3 dpo.loss_weights.dpo=0.8 dpo.loss_weights.bco_pair=0.2 "
+     "dpo.loss_weights.aot=0.3 dpo.loss_weights.sft=0.5 ",
+     8, false},
+    {"moved",
+     "use_dpo=true dpo.dpo_beta=0.3 dpo.ld_alpha=0.4 dpo.ref_model_sync_steps=2 "
+     "dpo.ref_model_mixup_alpha=0.7 ",
+     8, false},
+    {"dft", "use_sft=true sft_loss=dft ", 4, false},
 };
 
 static const float *array(int run, const char *name, int64_t *n) {
@@ -77,7 +90,7 @@ START_TEST(trl_run) {
     for (int64_t step = 0; step < STEPS; step++) {
         MxLoss loss = mx_train_loss_and_grad(state, &batch);
         check_number(step ? CLOSE_LATER_LOSS : CLOSE_LOSS, _i, "loss", step, loss.loss);
-        if (runs[_i].rows == 8)
+        if (runs[_i].has_chosen)
             check_number(CLOSE_LATER_LOSS, _i, "nll_loss", step,
                          *mx_train_sum(state, &loss, "chosen_loss"));
         check_number(CLOSE_LATER_NORM, _i, "grad_norm", step, mx_train_update(state).raw_grad_norm);
@@ -88,7 +101,8 @@ END_TEST
 /* ---- runs */
 
 #define PAIRS                                                                                      \
-    "use_dpo=true dpo.reference=none dpo.sft_weight=1 dataset_type=hf hf_path=json packing=false " \
+    "use_dpo=true dpo.reference=none dpo.loss_weights.sft=1 dataset_type=hf hf_path=json "         \
+    "packing=false "                                                                               \
     "hf_train_files=posttrain/preference_train.jsonl max_target_length=64 "
 #define ANSWERS                                                                                    \
     "use_sft=true sft_loss=dft dataset_type=hf hf_path=json packing=false "                        \
@@ -128,6 +142,24 @@ START_TEST(chosen_responses_become_likelier) {
 }
 END_TEST
 
+/* Checkpoints hold a reference as it is. */
+START_TEST(a_moved_reference_is_resumed) {
+    int n, m;
+    const char *words = "learning_rate=0.05 per_device_batch_size=8 dpo.reference=auto "
+                        "dpo.loss_weights.sft=0 dpo.ref_model_sync_steps=2 checkpoint_period=3 "
+                        "steps=";
+    const char *dir = process_dir(&arena, "resumed");
+    const MetricsLine *whole =
+        run(process_dir(&arena, "straight"), PAIRS, mx_arena_printf(&arena, "%s7", words), &n);
+    run(dir, PAIRS, mx_arena_printf(&arena, "%s4", words), &m);
+    const MetricsLine *rest = run(dir, PAIRS, mx_arena_printf(&arena, "%s7", words), &m);
+    ck_assert_int_eq(n, 7);
+    for (int k = 1; k <= 3; k++)
+        ck_assert_double_eq(process_number(&whole[n - k], "learning/loss"),
+                            process_number(&rest[m - k], "learning/loss"));
+}
+END_TEST
+
 /* The plain loss, which is told besides, falls with the one that is minimised. */
 START_TEST(answers_become_likelier) {
     int n;
@@ -148,6 +180,7 @@ Suite *sft_losses_suite(void) {
     tcase_add_loop_test(tcase, trl_run, 0, MX_COUNT(runs));
     tcase_add_loop_test(tcase, micro_batches_change_nothing, 0, MX_COUNT(ways));
     tcase_add_test(tcase, chosen_responses_become_likelier);
+    tcase_add_test(tcase, a_moved_reference_is_resumed);
     tcase_add_test(tcase, answers_become_likelier);
     suite_add_tcase(suite, tcase);
     return suite;

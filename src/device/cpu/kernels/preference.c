@@ -13,6 +13,7 @@ enum { CHOSEN, REJECTED };
 typedef struct Pair {
     double logp[2], ratio[2]; /* sums over counting tokens; ratio: less the reference */
     double n[2];              /* counting tokens */
+    int64_t tail[2];          /* where the tokens begin in a row that the other response lacks */
     double x[2];              /* what the formula is about … */
     double slope[2];          /* … and its slope by the log-probability of a token */
     double number[2];         /* what is sorted over all pairs, if anything is … */
@@ -125,9 +126,7 @@ static double apo_down(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
 }
 
 static double discopop(const MxPreferenceAttr *a, const Pair *p, double d[2]) {
-    const double temperature = 0.05;
-    double z = margin(a, p), m = sigmoid(z / temperature),
-           steep = bell(z / temperature) / temperature;
+    double z = margin(a, p), m = sigmoid(z / a->tau), steep = bell(z / a->tau) / a->tau;
     double logistic = softplus(-z), exponential = exp(-z);
     apart(a->beta * (-(1 - m) * sigmoid(-z) - m * exponential + steep * (exponential - logistic)),
           d);
@@ -273,24 +272,54 @@ static int32_t pairs_of_row(const MxKernelCall *call, int64_t row) {
     return most;
 }
 
+/* Where a row's tokens of pair `id` go on after the first n. */
+static int64_t after(const int32_t *weights, int64_t length, int32_t id, double n) {
+    for (int64_t i = 0; i < length; i++)
+        if (weights[i] == id && n-- < 1) return i;
+    return length;
+}
+
+static void count_tokens(const MxKernelCall *call, int64_t row, int32_t id, Pair *p) {
+    const MxPreferenceAttr *attr = call->attr;
+    const int32_t *weights = call->in[WEIGHTS];
+    int64_t length = call->in_type[LOGP].shape.dim[1];
+    for (int side = 0; side < 2; side++)
+        for (int64_t i = 0; i < length; i++)
+            p->n[side] += weights[row_at(call, row, side) + i] == id;
+    double shared = fmin(p->n[CHOSEN], p->n[REJECTED]);
+    for (int side = 0; side < 2; side++)
+        p->tail[side] = attr->tail_cut > 0
+                            ? after(weights + row_at(call, row, side), length, id, shared)
+                            : length;
+}
+
+/* How much a token counts. */
+static double share_of(const MxPreferenceAttr *a, const Pair *p, int side, int64_t i) {
+    return i < p->tail[side] ? 1 : 1 - a->tail_cut;
+}
+
 /* Pair `id` of a pair of rows. */
 static Pair read_pair(const MxKernelCall *call, int64_t row, int32_t id) {
     const MxPreferenceAttr *attr = call->attr;
     const float *reference = mx_preference_compares(attr) ? call->in[REFERENCE] : NULL;
     Pair p = {0};
+    count_tokens(call, row, id, &p);
     for (int side = 0; side < 2; side++) {
         int64_t at = row_at(call, row, side);
         const float *logp = (const float *)call->in[LOGP] + at;
         const int32_t *weights = (const int32_t *)call->in[WEIGHTS] + at;
         for (int64_t i = 0; i < call->in_type[LOGP].shape.dim[1]; i++) {
             if (weights[i] != id) continue;
-            p.logp[side] += (double)logp[i];
-            p.ratio[side] += (double)logp[i] - (reference ? (double)reference[at + i] : 0);
-            p.n[side]++;
+            double share = share_of(attr, &p, side, i);
+            p.logp[side] += share * (double)logp[i];
+            p.ratio[side] +=
+                share * ((double)logp[i] - (reference ? (double)reference[at + i] : 0));
         }
-        double share = averages(attr) ? fmax(p.n[side], 1) : 1;
-        p.x[side] = divergences[attr->divergence](attr, p.ratio[side], &p.slope[side]) / share;
-        p.slope[side] /= share;
+        double each = averages(attr) ? fmax(p.n[side], 1) : 1, u = p.ratio[side];
+        double *slope = &p.slope[side];
+        p.x[side] = reference ? divergences[attr->divergence](attr, u, slope) / each
+                              : divergences[attr->divergence](attr, u / each, slope);
+        *slope /= each;
         p.number[side] = p.x[side];
     }
     if (mx_preferences[attr->algo].sorts == MX_SORTS_MARGINS) {
@@ -476,9 +505,10 @@ static void grad_pair(const MxKernelCall *call, int64_t row, int32_t id) {
     for (int side = 0; side < 2; side++) {
         int64_t at = row_at(call, row, side);
         const int32_t *weights = (const int32_t *)call->in[WEIGHTS] + at;
-        float *dlogp = (float *)call->out[0] + at, slope = (float)(dloss * d[side] * p.slope[side]);
+        float *dlogp = (float *)call->out[0] + at;
+        double slope = dloss * d[side] * p.slope[side];
         for (int64_t i = 0; i < call->in_type[LOGP].shape.dim[1]; i++)
-            if (weights[i] == id) dlogp[i] = slope;
+            if (weights[i] == id) dlogp[i] = (float)(slope * share_of(attr, &p, side, i));
     }
 }
 

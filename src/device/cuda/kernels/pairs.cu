@@ -11,6 +11,7 @@ enum { CHOSEN, REJECTED };
 typedef struct Pair {
     double logp[2], ratio[2]; /* sums over counting tokens; ratio: less the reference */
     double n[2];              /* counting tokens */
+    int64_t tail[2];          /* where the tokens begin in a row that the other response lacks */
     double x[2];              /* what the formula is about … */
     double slope[2];          /* … and its slope by the log-probability of a token */
     double number[2];         /* what is sorted over all pairs, if anything is … */
@@ -57,8 +58,7 @@ __device__ static double loss_of_margin(const MxPreferenceAttr &a, double z, dou
         return q * for_chosen + (1 - q) * for_rejected;
     }
     case MX_PREFERENCE_DISCOPOP: {
-        const double temperature = 0.05;
-        double m = sigmoid(z / temperature), steep = bell(z / temperature) / temperature;
+        double m = sigmoid(z / a.tau), steep = bell(z / a.tau) / a.tau;
         double logistic = softplus(-z), exponential = exp(-z);
         *slope = -(1 - m) * sigmoid(-z) - m * exponential + steep * (exponential - logistic);
         return (1 - m) * logistic + m * exponential;
@@ -211,24 +211,56 @@ __device__ static int32_t pairs_of_row(const Pairs &g) {
     return gpu_block_max(most);
 }
 
+/* How many tokens of pair `id` the first ones of a row have. */
+__device__ static double count_tokens(const Pairs &g, int side, int32_t id, int64_t first) {
+    double n = 0;
+    for (int64_t i = threadIdx.x; i < first; i += GPU_BLOCK)
+        n += g.weights[row_at(g, side) + i] == id;
+    return gpu_block_sum(n);
+}
+
+/* Where a row's tokens of pair `id` go on after the first n: behind the shortest beginning that has
+ * n, so n is at most as many as there are. */
+__device__ static int64_t after(const Pairs &g, int side, int32_t id, double n) {
+    int64_t low = 0, high = g.time;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (count_tokens(g, side, id, middle) >= n)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* How much a token counts. */
+__device__ static double share_of(const Pairs &g, const Pair &p, int side, int64_t i) {
+    return i < p.tail[side] ? 1 : 1 - g.attr.tail_cut;
+}
+
 /* Pair `id` of the block's rows. */
 __device__ static Pair read_pair(const Pairs &g, int32_t id) {
     Pair p;
+    for (int side = 0; side < 2; side++) p.n[side] = count_tokens(g, side, id, g.time);
+    for (int side = 0; side < 2; side++)
+        p.tail[side] =
+            g.attr.tail_cut > 0 ? after(g, side, id, fmin(p.n[CHOSEN], p.n[REJECTED])) : g.time;
     for (int side = 0; side < 2; side++) {
         int64_t at = row_at(g, side);
-        double logp = 0, ratio = 0, n = 0;
+        double logp = 0, ratio = 0;
         for (int64_t i = at + threadIdx.x; i < at + g.time; i += GPU_BLOCK) {
             if (g.weights[i] != id) continue;
-            logp += (double)g.logp[i];
-            ratio += (double)g.logp[i] - (g.reference ? (double)g.reference[i] : 0);
-            n++;
+            double share = share_of(g, p, side, i - at);
+            logp += share * (double)g.logp[i];
+            ratio += share * ((double)g.logp[i] - (g.reference ? (double)g.reference[i] : 0));
         }
         p.logp[side] = gpu_block_sum(logp);
         p.ratio[side] = gpu_block_sum(ratio);
-        p.n[side] = gpu_block_sum(n);
-        double share = g.averages ? fmax(p.n[side], 1.0) : 1;
-        p.x[side] = divergence(g.attr, p.ratio[side], &p.slope[side]) / share;
-        p.slope[side] /= share;
+        double each = g.averages ? fmax(p.n[side], 1.0) : 1, u = p.ratio[side];
+        double *slope = &p.slope[side];
+        p.x[side] = g.has_reference ? divergence(g.attr, u, slope) / each
+                                    : divergence(g.attr, u / each, slope);
+        *slope /= each;
         p.number[side] = p.x[side];
     }
     if (g.order.sorts == MX_SORTS_MARGINS) {
@@ -321,12 +353,17 @@ __global__ void __launch_bounds__(GPU_BLOCK) pairs_grad_kernel(Pairs g) {
         if (!threadIdx.x) formula(g.attr, p, d);
         __syncthreads(); /* they are not written again before all have met in read_sorted */
         for (int side = 0; side < 2; side++) {
-            float slope = (float)((double)*g.dloss * d[side] * p.slope[side]);
+            double slope = (double)*g.dloss * d[side] * p.slope[side];
             int64_t at = row_at(g, side);
             for (int64_t i = at + threadIdx.x; i < at + g.time; i += GPU_BLOCK)
-                if (g.weights[i] == id) g.dlogp[i] = slope;
+                if (g.weights[i] == id) g.dlogp[i] = (float)(slope * share_of(g, p, side, i - at));
         }
     }
+}
+
+/* Pairs of rows. */
+static int64_t rows_of(const MxKernelCall *call) {
+    return call->in_type[LOGP].shape.dim[0] / 2;
 }
 
 static Pairs pairs_of(const MxKernelCall *call) {
@@ -339,7 +376,7 @@ static Pairs pairs_of(const MxKernelCall *call) {
     g.averages = row->averages && attr->formula != MX_FORMULA_MAXTEXT;
     g.scale = attr->algo == MX_PREFERENCE_ORPO ? attr->lambda : attr->beta;
     if (row->has_scores) g.scale = 1;
-    g.rows = call->in_type[LOGP].shape.dim[0] / 2;
+    g.rows = rows_of(call);
     g.time = call->in_type[LOGP].shape.dim[1];
     g.logp = (const float *)call->in[LOGP];
     if (g.has_reference) g.reference = (const float *)call->in[REFERENCE];
@@ -350,10 +387,10 @@ static Pairs pairs_of(const MxKernelCall *call) {
 }
 
 static size_t order_bytes(const MxKernelCall *call) {
-    Pairs g = pairs_of(call);
-    size_t rows = (size_t)g.rows, slots = rows * (size_t)g.time;
+    const MxPreferenceAttr *attr = (const MxPreferenceAttr *)call->attr;
+    size_t rows = (size_t)rows_of(call), slots = rows * (size_t)call->in_type[LOGP].shape.dim[1];
     size_t arrays = 2 * (2 * sizeof(double) + sizeof(int64_t));
-    return g.order.sorts ? rows * sizeof(int64_t) + slots * arrays : 0;
+    return mx_preferences[attr->algo].sorts ? rows * sizeof(int64_t) + slots * arrays : 0;
 }
 
 /* Sorts the numbers of a call, if it has any, in scratch. */
@@ -372,7 +409,7 @@ static void sort_pairs(const MxDevice *device, Pairs *g, void *scratch) {
 }
 
 static size_t preference_scratch(const MxDevice *, const MxKernelCall *call) {
-    return (size_t)pairs_of(call).rows * PAIR_NUMBERS * sizeof(double) + order_bytes(call);
+    return (size_t)rows_of(call) * PAIR_NUMBERS * sizeof(double) + order_bytes(call);
 }
 
 static void preference_run(const MxDevice *device, const MxKernelCall *call) {
