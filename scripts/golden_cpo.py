@@ -5,8 +5,8 @@
     scripts/golden_cpo.py START OUT
 
 START is a causal Llama of 32 ids as a folder of Hugging Face's (tests/golden/hf/trl/grpo/start). Writes OUT/expected.h5: for
-cpo, alphapo (SimPO with another shape of the reward), mpo (a sum of three losses), moved (LD-DPO with a reference that follows) and
-dft the batch as the trainer collates it (input_ids; labels, -100 where a token does not count; of pairs chosen rows first) and what
+cpo, alphapo (SimPO with another shape of the reward), mpo (a sum of losses), weighed (WPO), moved (LD-DPO with a
+reference that follows) and dft the batch as the trainer collates it (input_ids; labels, -100 where a token does not count; of pairs chosen rows first) and what
 each of five steps has: its loss, the gradient's norm and, of cpo, the cross-entropy of chosen responses.
 Make expected.h5 smaller by scripts/golden_pack.py.
 """
@@ -71,6 +71,10 @@ def mpo(model, rng):
     return by_dpo(model, rng, loss_type=["sigmoid", "bco_pair", "aot", "sft"], loss_weights=[0.8, 0.2, 0.3, 0.5], beta=0.3)
 
 
+def weighed(model, rng):
+    return by_dpo(model, rng, beta=0.3, use_weighting=True)
+
+
 def moved(model, rng):
     return by_dpo(model, rng, beta=0.3, ld_alpha=0.4, sync_ref_model=True, ref_model_sync_steps=2, ref_model_mixup_alpha=0.7)
 
@@ -97,7 +101,7 @@ def main():
     os.makedirs(out, exist_ok=True)
     with h5py.File(os.path.join(out, "expected.h5"), "w") as file:
         file.attrs["versions"] = json.dumps({m.__name__: m.__version__ for m in (trl, transformers, torch)})
-        for make in (cpo, alphapo, mpo, moved, dft):
+        for make in (cpo, alphapo, mpo, weighed, moved, dft):
             name = make.__name__
             model = transformers.AutoModelForCausalLM.from_pretrained(start, attn_implementation="eager", dtype=torch.float32)
             trainer = make(model, np.random.default_rng(7))

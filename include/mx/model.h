@@ -245,6 +245,16 @@ MxValue mx_model_argmax(MxTrace *t, const MxModel *model, const MxValue *params,
 MxValue mx_model_logprob(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
                          MxValue targets, MxValue weights);
 
+/* What mx_model_alignment is computed from; logp is mx_model_logprob's of the rest. */
+typedef struct MxTargets {
+    MxValue hidden, targets, weights, logp;
+} MxTargets;
+/* mx_model_alignment — how likely every target whose weight is not 0 is beside what the model would
+ * draw in its place: its log-probability less the log of the mean probability of what is drawn,
+ * which is the sum of the squares of all probabilities; f32 [B, T], without a gradient. Source:
+ * Zhou et al. 2024 (WPO). */
+MxValue mx_model_alignment(MxTrace *t, const MxModel *model, const MxValue *params, MxTargets of);
+
 /* One of two models that process the same tokens. */
 typedef struct MxModelSide {
     const MxModel *model;

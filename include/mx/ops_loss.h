@@ -195,6 +195,7 @@ typedef struct MxPreferenceAttr {
     MxDivergence divergence;
     double alpha;      /* of the divergence; 1 = the reverse one */
     bool no_reference; /* x and y are log-probabilities whatever the algorithm */
+    bool weighs;       /* a pair's loss is multiplied by a weight; not if something is sorted */
     double tail_cut;   /* share of log-probabilities that is left out of tokens which the longer
                           response of a pair has more than the other one */
     double beta, label_smoothing /* e */;
@@ -226,22 +227,28 @@ enum {
 /* The largest reward of all responses, and the largest negated reward; -inf if there are none. */
 enum { MX_EXTREMES_HIGHEST, MX_EXTREMES_LOWEST, MX_EXTREMES_COUNT };
 
-/* mx_preference — loss of pairs of responses from their tokens' log-probabilities. logp, ref_logp
- * f32, weights and segments i32 [2P, T]: rows 0 .. P-1 are chosen responses, P .. 2P-1 the rejected
- * ones. The number of pairs in rows r and P+r is the largest of their segments, from 1 to T; a
- * token counts in pair `weights`, if that is not 0. x and y are defined by the table for the chosen
- * and the rejected response, z = beta (x - y), o = x - log(1 - e^x) - y + log(1 - e^y). The mean
- * over no tokens is 0, and orpo's o is 0, without gradient, for a pair with a response without
- * tokens; a mean probability within 1e-9 of 1 is taken as that. ref_logp is MX_NONE if the
- * algorithm has no reference; no gradient flows to it. With scores, logp is the output of a head
- * with one output, and one token of each response counts. Outputs f32: 0  the sum over pairs 1  the
- * vector of MX_PAIRS_* 2  that of MX_EXTREMES_* (both without gradient). Sums are in f64, in order.
- * Source: Rafailov et al. 2023, Azar et al. 2023, Wang et al. 2023 (divergences), Hong et al. 2024,
- * Melnyk et al. 2024 (aot), Liu et al. 2024 (tail_cut), Gupta et al. 2025 (AlphaPO)
- * and TRL's DPO, CPO, ORPO and reward trainers; MaxText trainers/post_train/dpo/dpo_utils.py
+/* Arrays [2P, T], see below; MX_NONE = there is none. */
+typedef struct MxPairInputs {
+    MxValue logp, reference, alignment; /* f32 */
+    MxValue weights, segments;          /* i32 */
+} MxPairInputs;
+
+/* mx_preference — loss of pairs of responses from their tokens' log-probabilities: rows 0 .. P-1
+ * are chosen responses, P .. 2P-1 the rejected ones. The number of pairs in rows r and P+r is the
+ * largest of their segments, from 1 to T; a token counts in pair `weights`, if that is not 0. x and
+ * y are defined by the table for the chosen and the rejected response, z = beta (x - y), o = x -
+ * log(1 - e^x) - y + log(1 - e^y). The mean over no tokens is 0, and orpo's o is 0, without
+ * gradient, for a pair with a response without tokens; a mean probability within 1e-9 of 1 is taken
+ * as that. There is a reference if the algorithm has one. A pair that weighs has the weight exp(a +
+ * b), a and b the means of alignment over the tokens of its responses. No gradient flows to either.
+ * With scores, logp is the output of a head with one output, and one token of each response counts.
+ * Outputs f32: 0  the sum over pairs 1  the vector of MX_PAIRS_* 2  that of MX_EXTREMES_* (both
+ * without gradient). Sums are in f64, in order. Source: Rafailov et al. 2023, Azar et al. 2023,
+ * Wang et al. 2023 (divergences), Hong et al. 2024, Melnyk et al. 2024 (aot), Liu et al. 2024
+ * (tail_cut), Gupta et al. 2025 (AlphaPO), Zhou et al. 2024 (weights) and TRL's DPO, CPO, ORPO and
+ * reward trainers; MaxText trainers/post_train/dpo/dpo_utils.py
  * @4bcec6af, Tunix dpo_trainer. */
-MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weights, MxValue segments,
-                      MxPreferenceAttr attr);
+MxValue mx_preference(MxTrace *t, MxPairInputs in, MxPreferenceAttr attr);
 
 /* ---- policies */
 

@@ -65,10 +65,26 @@ static void check_formula(ConfigLoad *load, const MxConfig *c) {
     }
 }
 
+/* A loss of sorted numbers is of no pair. */
+static void check_weighting(ConfigLoad *load, const MxConfig *c) {
+    static const char *const sorted[] = {"aot", "aot_unpaired"};
+    for (int i = 0; i < MX_COUNT(sorted) && c->dpo_weighting; i++)
+        if (mx_config_loss_weight(c, sorted[i]) > 0)
+            config_fail(load,
+                        config_culprit(load, MX_KEY_dpo_weighting,
+                                       strcmp(sorted[i], c->dpo_algo) ? MX_KEY_dpo_loss_weights
+                                                                      : MX_KEY_dpo_algo),
+                        "%s compares sorted numbers, which belong to no pair that could be "
+                        "weighted (dpo.use_weighting=true)",
+                        sorted[i]);
+}
+
 static void check_losses(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_use_dpo, MX_KEY_dpo_algo) || !c->use_dpo) return;
     check_loss_weights(load, c);
-    if (GOOD(load, MX_KEY_dpo_loss_weights)) check_formula(load, c);
+    if (!GOOD(load, MX_KEY_dpo_loss_weights)) return;
+    check_formula(load, c);
+    if (GOOD(load, MX_KEY_dpo_weighting)) check_weighting(load, c);
 }
 
 /* What a reference that moves cannot be. */

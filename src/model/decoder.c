@@ -306,14 +306,31 @@ MxValue mx_model_argmax(MxTrace *t, const MxModel *model, const MxValue *params,
     return mx_argmax(t, hidden, head(t, model, params), weights, loss_attr(model));
 }
 
-MxValue mx_model_logprob(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
-                         MxValue targets, MxValue weights) {
+static MxXentAttr attr_at(const MxModel *model, double temperature) {
     MxXentAttr attr = loss_attr(model);
-    const double temperature =
-        model->config->use_grpo ? model->config->decode_sampling_temperature : 1;
     attr.scale /= temperature;
     attr.softcap /= temperature; /* cap tanh(x / cap) / T is tanh of the same, times cap / T */
+    return attr;
+}
+
+static double temperature_of(const MxModel *model) {
+    return model->config->use_grpo ? model->config->decode_sampling_temperature : 1;
+}
+
+MxValue mx_model_logprob(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
+                         MxValue targets, MxValue weights) {
+    MxXentAttr attr = attr_at(model, temperature_of(model));
     return mx_logprob(t, hidden, head(t, model, params), targets, weights, attr);
+}
+
+/* The sum of squares of exp(x - L), L = lse(x), is exp(lse(2x) - 2L): twice as large logits are
+ * those at half the temperature. */
+MxValue mx_model_alignment(MxTrace *t, const MxModel *model, const MxValue *params, MxTargets of) {
+    MxXentAttr attr = attr_at(model, temperature_of(model) / 2);
+    MxValue twice = mx_logprob(t, of.hidden, head(t, model, params), of.targets, of.weights, attr);
+    if (of.logp < 0 || twice < 0) return MX_NONE;
+    MxValue squares = mx_add(t, twice + 1, mx_scale(t, of.logp + 1, -2));
+    return mx_add(t, of.logp, mx_scale(t, squares, -1));
 }
 
 static MxHead head_of(MxTrace *t, MxModelSide side) {

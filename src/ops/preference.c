@@ -43,20 +43,27 @@ bool mx_preference_compares(const MxPreferenceAttr *attr) {
     return mx_preferences[attr->algo].has_reference && !attr->no_reference;
 }
 
-MxValue mx_preference(MxTrace *t, MxValue logp, MxValue ref_logp, MxValue weights, MxValue segments,
-                      MxPreferenceAttr attr) {
-    MxValue in[] = {logp, weights, segments, ref_logp};
-    return mx_trace_node(t, &op_preference, in, ref_logp == MX_NONE ? 3 : 4, &attr);
+/* How many inputs there are without those of a gradient. */
+static int n_inputs(const MxPreferenceAttr *attr) {
+    return 3 + mx_preference_compares(attr) + attr->weighs;
+}
+
+MxValue mx_preference(MxTrace *t, MxPairInputs given, MxPreferenceAttr attr) {
+    MxValue in[5] = {given.logp, given.weights, given.segments};
+    int n = 3;
+    if (given.reference != MX_NONE) in[n++] = given.reference;
+    if (given.alignment != MX_NONE) in[n++] = given.alignment;
+    return mx_trace_node(t, &op_preference, in, n, &attr);
 }
 
 /* ---- shapes */
 
-/* Inputs are logp, weights, segments, the reference if there is one, and `more`. */
+/* Inputs are logp, weights, segments, the reference and the alignment if there is one, and `more`.
+ */
 static bool check(MxInfer *infer, int more) {
     const MxPreferenceAttr *attr = infer->attr;
     const MxPreferenceRow *row = &mx_preferences[attr->algo];
-    bool compares = mx_preference_compares(attr);
-    int n = 3 + more + compares;
+    int n = n_inputs(attr) + more;
     if (infer->n_in != n)
         return mx_infer_fail(infer, "%s takes %d inputs, not %d", row->name, n, infer->n_in);
     if (!ops_is(infer, 0, MX_F32, 2) || !ops_is(infer, 1, MX_I32, 2)) return false;
@@ -65,7 +72,10 @@ static bool check(MxInfer *infer, int more) {
     if (!mx_shape_equal(shape, infer->in[1].shape))
         return mx_infer_fail(infer, "weights must have the log-probabilities' shape");
     if (!ops_same_type(infer, 1, 2)) return false;
-    if (compares && !ops_same_type(infer, 0, 3)) return false;
+    for (int i = 3; i < n_inputs(attr); i++)
+        if (!ops_same_type(infer, 0, i)) return false;
+    if (attr->weighs && row->sorts)
+        return mx_infer_fail(infer, "%s has no weights of pairs", row->name);
     if (attr->formula == MX_FORMULA_MAXTEXT && !row->has_maxtext)
         return mx_infer_fail(infer, "MaxText has no %s", row->name);
     if (attr->divergence && (!row->has_others || attr->formula == MX_FORMULA_MAXTEXT))
@@ -101,11 +111,11 @@ static bool preference_infer(MxInfer *infer) {
 }
 
 static void preference_vjp(const MxVjp *v) {
-    const MxPreferenceAttr *attr = v->attr;
-    bool has_reference = mx_preference_compares(attr);
-    MxValue in[] = {v->in[0], v->in[1], v->in[2], has_reference ? v->in[3] : v->dy[0], v->dy[0]};
-    v->dx[0] = mx_trace_node(v->t, &op_preference_grad, in, 4 + has_reference, attr);
-    for (int i = 1; i < 3 + has_reference; i++) v->dx[i] = MX_NONE;
+    MxValue in[6];
+    for (int i = 0; i < v->n_in; i++) in[i] = v->in[i];
+    in[v->n_in] = v->dy[0];
+    v->dx[0] = mx_trace_node(v->t, &op_preference_grad, in, v->n_in + 1, v->attr);
+    for (int i = 1; i < v->n_in; i++) v->dx[i] = MX_NONE;
 }
 
 static void preference_print(MxText *text, const void *attr) {
@@ -114,6 +124,7 @@ static void preference_print(MxText *text, const void *attr) {
                 a->beta);
     if (a->divergence) mx_text_add(text, " %s", mx_divergence_names[a->divergence]);
     if (a->tail_cut > 0) mx_text_add(text, " tail_cut %g", a->tail_cut);
+    if (a->weighs) mx_text_add(text, " weighed");
     if (a->no_reference) mx_text_add(text, " without reference");
 }
 

@@ -55,11 +55,16 @@ static MxPreference preference_of(const MxConfig *config) {
     MX_BUG("dpo.algo is not in the table");
 }
 
+static bool weighs_pairs(const MxConfig *config) {
+    return config->dpo_weighting && !config->score_head;
+}
+
 static MxPreferenceAttr preference_attr(const MxConfig *c, MxPreference algo) {
     const MxPreferenceRow *row = &mx_preferences[algo];
     MxPreferenceAttr attr = {.algo = algo,
                              .no_reference = !strcmp(c->dpo_reference, "none"),
                              .tail_cut = row->by_token || row->has_scores ? 0 : 1 - c->dpo_ld_alpha,
+                             .weighs = weighs_pairs(c) && !row->by_token,
                              .beta = c->dpo_beta,
                              .label_smoothing = c->dpo_label_smoothing,
                              .lambda = c->orpo_lambda,
@@ -91,16 +96,13 @@ static bool has_reference(const MxConfig *config) {
     return false;
 }
 
-/* What losses are computed from; reference: MX_NONE = none of them has one. */
-typedef struct Given {
-    MxValue logp, reference, weights, segments;
-} Given;
-
 /* The sum of one of them over a micro-batch. What is told of pairs besides is dpo.algo's. */
-static MxValue sum_of(MxTrainState *s, MxTrace *t, const Given *g, MxPreference algo) {
+static MxValue sum_of(MxTrainState *s, MxTrace *t, const MxPairInputs *in, MxPreference algo) {
     MxPreferenceAttr attr = preference_attr(s->config, algo);
-    MxValue reference = mx_preference_compares(&attr) ? g->reference : MX_NONE;
-    MxValue sum = mx_preference(t, g->logp, reference, g->weights, g->segments, attr);
+    MxPairInputs own = *in;
+    if (!mx_preference_compares(&attr)) own.reference = MX_NONE;
+    if (!attr.weighs) own.alignment = MX_NONE;
+    MxValue sum = mx_preference(t, own, attr);
     if (sum < 0 || algo != preference_of(s->config)) return sum;
     mx_trace_assign(t, sum + 1, loss_output(s, PAIRS), false);
     if (s->config->score_head) mx_trace_assign(t, sum + 2, loss_output(s, EXTREMES), false);
@@ -112,12 +114,12 @@ static MxValue weighed(MxTrace *t, MxValue x, double weight) {
 }
 
 /* The mean over pairs of all losses of pairs, each times its weight. */
-static MxValue mean_of_pairs(MxTrainState *s, MxTrace *t, const Given *g, MxValue pairs) {
+static MxValue mean_of_pairs(MxTrainState *s, MxTrace *t, const MxPairInputs *in, MxValue pairs) {
     MxValue total = MX_NONE;
     for (int i = 0; i < MX_PREFERENCE_COUNT; i++) {
         double weight = weight_of(s->config, (MxPreference)i);
         if (mx_preferences[i].by_token || !(weight > 0)) continue;
-        MxValue sum = weighed(t, sum_of(s, t, g, (MxPreference)i), weight);
+        MxValue sum = weighed(t, sum_of(s, t, in, (MxPreference)i), weight);
         total = total == MX_NONE ? sum : mx_add(t, total, sum);
     }
     if (total >= 0) mx_trace_assign(t, total, loss_output(s, WEIGHED), false);
@@ -125,9 +127,9 @@ static MxValue mean_of_pairs(MxTrainState *s, MxTrace *t, const Given *g, MxValu
 }
 
 /* Adds the mean cross-entropy of chosen responses. */
-static MxValue add_chosen(MxTrainState *s, MxTrace *t, const Given *g, MxValue loss,
+static MxValue add_chosen(MxTrainState *s, MxTrace *t, const MxPairInputs *in, MxValue loss,
                           MxValue tokens) {
-    MxValue sum = sum_of(s, t, g, MX_PREFERENCE_SFT);
+    MxValue sum = sum_of(s, t, in, MX_PREFERENCE_SFT);
     MxValue mean = mx_ratio(t, sum, tokens, LOSS_EPS);
     if (mean >= 0) mx_trace_assign(t, mean, loss_output(s, CHOSEN), false);
     return mx_add(t, loss, weighed(t, mean, weight_of(s->config, MX_PREFERENCE_SFT)));
@@ -135,28 +137,31 @@ static MxValue add_chosen(MxTrainState *s, MxTrace *t, const Given *g, MxValue l
 
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                      const MxValue *total) {
-    Given g = {.reference = MX_NONE}; /* first: nothing of it is kept */
-    if (has_reference(s->config)) g.reference = reference_logp(s, t, params, batch);
-    g.weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
+    MxPairInputs pairs = {.reference = MX_NONE, .alignment = MX_NONE};
+    if (has_reference(s->config)) /* first: nothing of it is kept */
+        pairs.reference = reference_logp(s, t, params, batch);
+    pairs.weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
     MxModelInputs in = program_inputs(s, t, batch);
     MxBalance balance = {.sum = MX_NONE};
     in.balance = &balance;
     MxValue hidden = mx_model_hidden(t, s->model, params, in);
-    g.logp = numbers_of(s, t, params, batch, hidden);
+    pairs.logp = numbers_of(s, t, params, batch, hidden);
+    MxTargets targets = {hidden, mx_variable(t, batch[MX_TARGETS]), pairs.weights, pairs.logp};
+    if (weighs_pairs(s->config)) pairs.alignment = mx_model_alignment(t, s->model, params, targets);
     t->scope = "loss";
-    g.segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION]);
-    MxValue loss = mean_of_pairs(s, t, &g, total[RESPONSES]);
-    if (adds_chosen(s->config)) loss = add_chosen(s, t, &g, loss, total[TOKENS]);
+    pairs.segments = mx_variable(t, batch[MX_INPUTS_SEGMENTATION]);
+    MxValue loss = mean_of_pairs(s, t, &pairs, total[RESPONSES]);
+    if (adds_chosen(s->config)) loss = add_chosen(s, t, &pairs, loss, total[TOKENS]);
     return program_add_balance(s, t, batch, balance, BALANCE, loss);
 }
 
-/* A policy that is its own reference has the loss log 2, unless something of it is left to
- * chance: anything else is a reference that shares something with the policy, or one that is run
- * otherwise. */
+/* A policy that is its own reference has the loss log 2, unless pairs are weighed or something of
+ * it is left to chance: anything else is a reference that shares something with the policy, or one
+ * that is run otherwise. */
 static void check(const MxTrainState *s, const MxLoss *loss) {
     const double *sum = loss->sum, n = loss->total_weights, rounding = 1e-6;
     double bound = rounding;
-    if (!reference_is_policy(s) || program_draws(s->config) ||
+    if (!reference_is_policy(s) || program_draws(s->config) || weighs_pairs(s->config) ||
         preference_of(s->config) != MX_PREFERENCE_DPO)
         return;
     /* What was precomputed may be of another mesh, so of another order of sums; so may be, on

@@ -127,9 +127,13 @@ static void add_pair(const Reference *r, int64_t row, int id, Numbers *numbers) 
         x[side] = compares ? diverged(a, sum[side]) / each : diverged(a, sum[side] / each);
         reward[side] = compares ? sum[side] : x[side];
     }
+    double mean = 0;
+    for (int side = 0; side < 2 && a->weighs; side++)
+        for (int64_t i = (row + side * P) * T; i < (row + side * P + 1) * T; i++)
+            if ((int)r->in[1][i] == id) mean += r->in[3 + compares][i] / fmax(n[side], 1);
     if (how->sorts) keep(numbers, how->sorts, logp, sum);
     const double add[] = {
-        [MX_PAIRS_LOSS] = pair_loss(a, x[0], x[1], n),
+        [MX_PAIRS_LOSS] = exp(mean) * pair_loss(a, x[0], x[1], n),
         [MX_PAIRS_CORRECT] = reward[0] > reward[1],
         [MX_PAIRS_CHOSEN_REWARD] = factor * reward[0],
         [MX_PAIRS_REJECTED_REWARD] = factor * reward[1],
@@ -192,6 +196,8 @@ const OpTest test_preference = {
         {"orpo, MaxText's", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO, .formula = MX_FORMULA_MAXTEXT, .lambda = 0.3), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, CASE_NO_SLOPE},
         {"simpo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_SIMPO, .beta = 2, .gamma = 0.5, .label_smoothing = 0.1), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, 0},
         {"alpha of simpo", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_SIMPO, .divergence = MX_DIVERGENCE_ALPHA, .alpha = 0.6, .beta = 2, .gamma = 0.5), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, 0},
+        {"weighed", ATTR(MxPreferenceAttr, .beta = 0.3, .weighs = true), "f10,9:logp0.7 i10,9:flags0.3 i10,9:flags0.1 f10,9:logp0.7 f10,9:logp0.3", NULL, 0},
+        {"weighed, without reference, several pairs", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_IPO, .beta = 0.4, .no_reference = true, .weighs = true), "f10,9:logp0.2 i10,9:ids4 i10,9:ids4 f10,9:logp0.3", NULL, 0},
         {"tails", ATTR(MxPreferenceAttr, .beta = 0.3, .tail_cut = 0.7), "f10,9:logp0.7 i10,9:flags0.5 i10,9:flags0.1 f10,9:logp0.7", NULL, 0},
         {"tails left out, means of several pairs", ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_IPO, .beta = 0.4, .tail_cut = 1), "f10,19:logp0.7 i10,19:ids4 i10,19:ids4 f10,19:logp0.7", NULL, 0},
         {"dpo without reference", ATTR(MxPreferenceAttr, .beta = 0.3, .no_reference = true), "f10,9:logp0.2 i10,9:flags0.3 i10,9:flags0.1", NULL, 0},
@@ -206,6 +212,8 @@ const OpTest test_preference = {
         {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 i4,5 i4,5", "dpo takes 4 inputs, not 3"},
         {ATTR(MxPreferenceAttr, .beta = 0.1, .no_reference = true), "f4,5 i4,5 i4,5 f4,5", "dpo takes 3 inputs, not 4"},
         {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_ORPO), "f4,5 i4,5 i4,5 f4,5", "orpo takes 3 inputs, not 4"},
+        {ATTR(MxPreferenceAttr, .beta = 0.1, .weighs = true), "f4,5 i4,5 i4,5 f4,5", "dpo takes 5 inputs, not 4"},
+        {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_AOT, .weighs = true), "f4,5 i4,5 i4,5 f4,5 f4,5", "aot has no weights of pairs"},
         {ATTR(MxPreferenceAttr, .algo = MX_PREFERENCE_BCO_PAIR, .divergence = MX_DIVERGENCE_JS), "f4,5 i4,5 i4,5 f4,5", "bco_pair has no js_divergence"},
         {ATTR(MxPreferenceAttr, .beta = 0.1), "f3,5 i3,5 i3,5 f3,5", "rows must come in pairs"},
         {ATTR(MxPreferenceAttr, .beta = 0.1), "f4,5 i4,6 i4,5 f4,5", "weights must have the log-probabilities' shape"},

@@ -49,7 +49,12 @@ static MxValue build_attention_self(MxTrace *t, const MxValue *in) {
 static MxValue build_dpo(MxTrace *t, const MxValue *in) {
     MxInitAttr reference = {.type = mx_trace_type(t, in[0]), .value = -0.8};
     MxPreferenceAttr attr = {.beta = 0.4, .label_smoothing = 0.1};
-    return mx_preference(t, mx_scale(t, in[0], 1), mx_init(t, reference), in[1], in[1], attr);
+    MxPairInputs pairs = {.logp = mx_scale(t, in[0], 1),
+                          .reference = mx_init(t, reference),
+                          .alignment = MX_NONE,
+                          .weights = in[1],
+                          .segments = in[1]};
+    return mx_preference(t, pairs, attr);
 }
 
 static const struct {

@@ -101,7 +101,7 @@ static void fill(Program *p, int var, const float *from, int64_t n) {
 /* Takes the mean over P pairs of the two rows that each of them has, or over chosen tokens. */
 static MxValue mean_loss(Program *p, MxValue logp, MxValue ref, MxValue weights, int sums,
                          MxPreferenceAttr attr) {
-    MxValue loss = mx_preference(&p->t, logp, ref, weights, weights, attr);
+    MxValue loss = mx_preference(&p->t, (MxPairInputs){logp, ref, MX_NONE, weights, weights}, attr);
     mx_trace_assign(&p->t, loss + 1, sums, false);
     if (attr.algo == MX_PREFERENCE_SFT)
         return mx_ratio(&p->t, loss, mx_count_nonzero_first(&p->t, weights, 2), 0);
@@ -137,13 +137,11 @@ static const float *floats(const Program *p, int var) {
     return var_values(&arena, p->run, var);
 }
 
-static bool find_algo(const char *name, MxPreference *algo) {
+static MxPreference find_algo(const char *name) {
     for (int i = 0; i < MX_PREFERENCE_COUNT; i++)
-        if (!strcmp(mx_preferences[i].name, name)) {
-            *algo = (MxPreference)i;
-            return true;
-        }
-    return false;
+        if (!strcmp(mx_preferences[i].name, name)) return (MxPreference)i;
+    ck_abort_msg("no loss %s", name);
+    return MX_PREFERENCE_COUNT;
 }
 
 /* cdpo is dpo with label smoothing. */
@@ -155,7 +153,7 @@ static MxPreferenceAttr read_attr(const char *group) {
     for (int i = 0; divergence && i < MX_DIVERGENCE_COUNT; i++)
         if (!strcmp(divergence, mx_divergence_names[i])) attr.divergence = (MxDivergence)i;
     attr.label_smoothing = number_of(group, "label_smoothing");
-    ck_assert_msg(find_algo(type, &attr.algo), "%s", type);
+    attr.algo = find_algo(type);
     return attr;
 }
 
@@ -554,7 +552,7 @@ static void check_tunix_case(const char *group, MxShape ids, int64_t completion)
     MxPreferenceAttr attr = {.beta = number_of(group, "beta")};
     attr.lambda = number_of(group, "lambda_orpo");
     attr.label_smoothing = number_of(group, "label_smoothing");
-    ck_assert(find_algo(text_of(group, "algo"), &attr.algo));
+    attr.algo = find_algo(text_of(group, "algo"));
     bool has_reference = mx_preferences[attr.algo].has_reference;
     if (!has_reference) attr.formula = MX_FORMULA_MAXTEXT;
     open_model(&g, "");

@@ -45,6 +45,7 @@ static const struct {
      "use_dpo=true dpo.dpo_beta=0.3 dpo.loss_weights.dpo=0.8 dpo.loss_weights.bco_pair=0.2 "
      "dpo.loss_weights.aot=0.3 dpo.loss_weights.sft=0.5 ",
      8, false},
+    {"weighed", "use_dpo=true dpo.dpo_beta=0.3 dpo.use_weighting=true ", 8, false},
     {"moved",
      "use_dpo=true dpo.dpo_beta=0.3 dpo.ld_alpha=0.4 dpo.ref_model_sync_steps=2 "
      "dpo.ref_model_mixup_alpha=0.7 ",

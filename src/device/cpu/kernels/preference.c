@@ -16,6 +16,7 @@ typedef struct Pair {
     int64_t tail[2];          /* where the tokens begin in a row that the other response lacks */
     double x[2];              /* what the formula is about … */
     double slope[2];          /* … and its slope by the log-probability of a token */
+    double weight;            /* of its loss */
     double number[2];         /* what is sorted over all pairs, if anything is … */
     double peer[2];           /* … and, of the other kind, the number of the same rank */
 } Pair;
@@ -298,12 +299,30 @@ static double share_of(const MxPreferenceAttr *a, const Pair *p, int side, int64
     return i < p->tail[side] ? 1 : 1 - a->tail_cut;
 }
 
+/* The weight of a pair's loss. */
+static double weigh(const MxKernelCall *call, int64_t row, int32_t id, const Pair *p) {
+    const MxPreferenceAttr *attr = call->attr;
+    double mean = 0;
+    for (int side = 0; side < 2 && attr->weighs; side++) {
+        int64_t at = row_at(call, row, side);
+        const float *alignment =
+            (const float *)call->in[REFERENCE + mx_preference_compares(attr)] + at;
+        const int32_t *weights = (const int32_t *)call->in[WEIGHTS] + at;
+        double sum = 0;
+        for (int64_t i = 0; i < call->in_type[LOGP].shape.dim[1]; i++)
+            if (weights[i] == id) sum += (double)alignment[i];
+        mean += sum / fmax(p->n[side], 1);
+    }
+    return exp(mean);
+}
+
 /* Pair `id` of a pair of rows. */
 static Pair read_pair(const MxKernelCall *call, int64_t row, int32_t id) {
     const MxPreferenceAttr *attr = call->attr;
     const float *reference = mx_preference_compares(attr) ? call->in[REFERENCE] : NULL;
     Pair p = {0};
     count_tokens(call, row, id, &p);
+    p.weight = weigh(call, row, id, &p);
     for (int side = 0; side < 2; side++) {
         int64_t at = row_at(call, row, side);
         const float *logp = (const float *)call->in[LOGP] + at;
@@ -437,7 +456,7 @@ static void add_pair(const MxPreferenceAttr *a, const Pair *p, Sums *all) {
         extremes[MX_EXTREMES_HIGHEST] = fmax(extremes[MX_EXTREMES_HIGHEST], of_side);
         extremes[MX_EXTREMES_LOWEST] = fmax(extremes[MX_EXTREMES_LOWEST], -of_side);
     }
-    sums[MX_PAIRS_LOSS] += formulas[a->algo](a, p, d);
+    sums[MX_PAIRS_LOSS] += p->weight * formulas[a->algo](a, p, d);
     sums[MX_PAIRS_CORRECT] += reward[CHOSEN] > reward[REJECTED];
     sums[MX_PAIRS_CHOSEN_REWARD] += scale * reward[CHOSEN];
     sums[MX_PAIRS_REJECTED_REWARD] += scale * reward[REJECTED];
@@ -506,7 +525,7 @@ static void grad_pair(const MxKernelCall *call, int64_t row, int32_t id) {
         int64_t at = row_at(call, row, side);
         const int32_t *weights = (const int32_t *)call->in[WEIGHTS] + at;
         float *dlogp = (float *)call->out[0] + at;
-        double slope = dloss * d[side] * p.slope[side];
+        double slope = dloss * p.weight * d[side] * p.slope[side];
         for (int64_t i = 0; i < call->in_type[LOGP].shape.dim[1]; i++)
             if (weights[i] == id) dlogp[i] = (float)(slope * share_of(attr, &p, side, i));
     }

@@ -14,6 +14,7 @@ typedef struct Pair {
     int64_t tail[2];          /* where the tokens begin in a row that the other response lacks */
     double x[2];              /* what the formula is about … */
     double slope[2];          /* … and its slope by the log-probability of a token */
+    double weight;            /* of its loss */
     double number[2];         /* what is sorted over all pairs, if anything is … */
     double peer[2];           /* … and, of the other kind, the number of the same rank */
 } Pair;
@@ -190,7 +191,7 @@ typedef struct Pairs {
     bool has_reference, averages;
     double scale;       /* of rewards */
     int64_t rows, time; /* rows: pairs of them */
-    const float *logp, *reference, *dloss;
+    const float *logp, *reference, *alignment, *dloss;
     const int32_t *weights, *segments;
     double *sums;
     float *dlogp;
@@ -238,10 +239,23 @@ __device__ static double share_of(const Pairs &g, const Pair &p, int side, int64
     return i < p.tail[side] ? 1 : 1 - g.attr.tail_cut;
 }
 
+__device__ static double weigh(const Pairs &g, int32_t id, const Pair &p) {
+    double mean = 0;
+    for (int side = 0; side < 2 && g.alignment; side++) {
+        int64_t at = row_at(g, side);
+        double sum = 0;
+        for (int64_t i = at + threadIdx.x; i < at + g.time; i += GPU_BLOCK)
+            if (g.weights[i] == id) sum += (double)g.alignment[i];
+        mean += gpu_block_sum(sum) / fmax(p.n[side], 1.0);
+    }
+    return exp(mean);
+}
+
 /* Pair `id` of the block's rows. */
 __device__ static Pair read_pair(const Pairs &g, int32_t id) {
     Pair p;
     for (int side = 0; side < 2; side++) p.n[side] = count_tokens(g, side, id, g.time);
+    p.weight = weigh(g, id, p);
     for (int side = 0; side < 2; side++)
         p.tail[side] =
             g.attr.tail_cut > 0 ? after(g, side, id, fmin(p.n[CHOSEN], p.n[REJECTED])) : g.time;
@@ -318,7 +332,7 @@ __device__ static void add_pair(const Pairs &g, const Pair &p, double *sums) {
         extremes[MX_EXTREMES_LOWEST] = fmax(extremes[MX_EXTREMES_LOWEST], -reward[side]);
     }
     const double *compared = g.has_reference ? p.ratio : p.x;
-    sums[MX_PAIRS_LOSS] += formula(g.attr, p, d);
+    sums[MX_PAIRS_LOSS] += p.weight * formula(g.attr, p, d);
     sums[MX_PAIRS_CORRECT] += compared[CHOSEN] > compared[REJECTED];
     sums[MX_PAIRS_CHOSEN_REWARD] += reward[CHOSEN];
     sums[MX_PAIRS_REJECTED_REWARD] += reward[REJECTED];
@@ -353,7 +367,7 @@ __global__ void __launch_bounds__(GPU_BLOCK) pairs_grad_kernel(Pairs g) {
         if (!threadIdx.x) formula(g.attr, p, d);
         __syncthreads(); /* they are not written again before all have met in read_sorted */
         for (int side = 0; side < 2; side++) {
-            double slope = (double)*g.dloss * d[side] * p.slope[side];
+            double slope = (double)*g.dloss * p.weight * d[side] * p.slope[side];
             int64_t at = row_at(g, side);
             for (int64_t i = at + threadIdx.x; i < at + g.time; i += GPU_BLOCK)
                 if (g.weights[i] == id) g.dlogp[i] = (float)(slope * share_of(g, p, side, i - at));
@@ -380,6 +394,7 @@ static Pairs pairs_of(const MxKernelCall *call) {
     g.time = call->in_type[LOGP].shape.dim[1];
     g.logp = (const float *)call->in[LOGP];
     if (g.has_reference) g.reference = (const float *)call->in[REFERENCE];
+    if (attr->weighs) g.alignment = (const float *)call->in[REFERENCE + g.has_reference];
     g.weights = (const int32_t *)call->in[WEIGHTS];
     g.segments = (const int32_t *)call->in[SEGMENTS];
     g.order.sorts = row->sorts;
