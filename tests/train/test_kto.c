@@ -10,6 +10,7 @@
 #include <mx/run.h>
 
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 
 static MxArena arena = {.name = "kto"};
@@ -234,6 +235,24 @@ START_TEST(wanted_responses_become_likelier) {
 }
 END_TEST
 
+/* Without the divergence, responses are compared with those of the reference themselves. */
+START_TEST(apo_has_no_divergence) {
+    int n;
+    const char *words = "steps=20 learning_rate=0.01 kto.loss=%s";
+    const MetricsLine *apo = run("apo", mx_arena_printf(&arena, words, "apo_zero_unpaired"), &n);
+    const MetricsLine *kto = run("beside", mx_arena_printf(&arena, words, "kto"), &n);
+    double kl = 0, difference = 0;
+    for (int k = 0; k < n; k++) {
+        ck_assert_double_eq(process_number(&apo[k], "learning/avg_kl"), 0);
+        kl = fmax(kl, process_number(&kto[k], "learning/avg_kl"));
+        difference = fmax(difference, fabs(process_number(&apo[k], "learning/kto_loss") -
+                                           process_number(&kto[k], "learning/kto_loss")));
+    }
+    ck_assert_double_gt(kl, 0.1);
+    ck_assert_double_gt(difference, 1e-3);
+}
+END_TEST
+
 /* The divergence is the whole batch's, however it is split. */
 START_TEST(micro_batches_change_nothing) {
     int n;
@@ -261,6 +280,7 @@ Suite *kto_suite(void) {
     tcase_add_test(tcase, trl_losses);
     tcase_add_test(tcase, trl_run);
     tcase_add_test(tcase, wanted_responses_become_likelier);
+    tcase_add_test(tcase, apo_has_no_divergence);
     tcase_add_test(tcase, micro_batches_change_nothing);
     suite_add_tcase(suite, tcase);
     return suite;
