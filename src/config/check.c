@@ -86,13 +86,13 @@ static void check_regexes(ConfigLoad *load, const MxConfig *c) {
 /* One response's own completion would be no other one's. */
 static void check_kto(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_use_kto) || !c->use_kto) return;
-    if (GOOD(load, MX_KEY_per_device_batch_size) &&
+    if (GOOD(load, MX_KEY_per_device_batch_size, MX_KEY_kto_loss) && !strcmp(c->kto_loss, "kto") &&
         (c->global_batch_size_to_load < 2 ||
          (c->eval_interval > 0 && c->global_batch_size_to_load_eval < 2)))
         config_fail(
             load, config_culprit(load, MX_KEY_use_kto, MX_KEY_per_device_batch_size),
-            "use_kto=true pairs prompts with completions of other rows; it wants batches of "
-            "2 or more");
+            "kto.loss=kto pairs prompts with completions of other rows; it wants batches of 2 or "
+            "more");
     if (GOOD(load, MX_KEY_dpo_reference) && !strcmp(c->dpo_reference, "precomputed"))
         config_fail(load, config_culprit(load, MX_KEY_use_kto, MX_KEY_dpo_reference),
                     "precomputed is not available yet with use_kto=true");
