@@ -175,7 +175,10 @@ bool hdf5_row(MxDataset *dataset, const Hdf5Column *column, int64_t row, const i
         [HDF5_TOKEN] = "token", [HDF5_POSITION] = "position", [HDF5_SEGMENT] = "segment"};
     int64_t *stored = dataset->scratch.wide, width = hdf5_width(column);
     bool is_token = column->what == HDF5_TOKEN;
-    int64_t limit = is_token ? dataset->config.vocab : (int64_t)INT32_MAX + 1;
+    bool counts_pairs = column->what == HDF5_SEGMENT && dataset->config.pairs; /* up to the last */
+    int64_t limit = is_token       ? dataset->config.vocab
+                    : counts_pairs ? width + 1
+                                   : (int64_t)INT32_MAX + 1;
     if (!read_row(column, row, stored, err)) return false;
     for (int64_t t = 0; t < width; t++) {
         int64_t value = stored[t];

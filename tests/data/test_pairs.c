@@ -248,6 +248,12 @@ START_TEST(refuses) {
     write_side(file, "same/rejected", chosen);
     write_array(file, "half/chosen", MX_SHAPE(N, S), chosen[0]);
     write_array(file, "half/chosen_segmentation", MX_SHAPE(N, S), zeros);
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "many/rejected" : "many/chosen"; /* its tokens, as segments too */
+        write_array(file, name, MX_SHAPE(N, S), chosen[0]);
+        name = i ? "many/rejected_segmentation" : "many/chosen_segmentation";
+        write_array(file, name, MX_SHAPE(N, S), chosen[0]);
+    }
     write_array(file, "bare/chosen", MX_SHAPE(N, S), chosen[0]);
     write_array(file, "short/chosen", MX_SHAPE(N * S / 2, 2), chosen[0]);
     write_array(file, "short/chosen_segmentation", MX_SHAPE(N * S / 2, 2), chosen[0]);
@@ -264,6 +270,7 @@ START_TEST(refuses) {
         {"same", "no pair to learn from: in all 3 of them chosen equals rejected or no token"},
         {"twin", "no pair to learn from: in all 2 of them chosen equals rejected or no token"},
         {"half", "\"half/rejected\": there is none"},
+        {"many", "\"many/chosen_segmentation\", row 2, column 0: segment 7, wanted 0 … 6"},
         {"bare", "\"bare/chosen_segmentation\": there is none"},
         {"short", "\"short/chosen\" has shape [9, 2], rows of 2; max_target_length is 6"},
         {"batch", "group \"batch\" has neither \"chosen\" nor \"chosen_ids\""},
