@@ -385,6 +385,7 @@ static void check_acts(ConfigLoad *load, const Acts *acts) {
 
 void config_check_acts(ConfigLoad *load) {
     bool is_told = false; /* of the rows of a key, the first that does not hold */
+    if (!mx_family_find(load->config->decoder_block)) return; /* an error already */
     for (int i = 0; i < MX_COUNT(conditions); i++) {
         const Acts *before = i ? &conditions[i - 1] : NULL;
         bool goes_on = before && before->key == conditions[i].key;
