@@ -104,6 +104,18 @@ def number_routers(model):
         module.number = number
 
 
+def differentiate(model, config, mesh, batch):
+    """loss_fn's loss, what it tells besides, and gradients by all parameters."""
+    with jax.set_mesh(mesh), mesh, partitioning.axis_rules(config.logical_axis_rules):
+        graph, param, rest = nnx.split(model, nnx.Param, ...)
+
+        def loss_of(p):
+            return train.loss_fn(nnx.merge(graph, p, rest, copy=True), config, dict(batch), None, None)
+
+        (loss, aux), grads = jax.jit(jax.value_and_grad(loss_of, has_aux=True))(param)
+    return loss, aux, grads
+
+
 def run(golden, words, out):
     config = configure(golden, words)
     (_, _, _, _, mesh, _, _, _, _, _, state) = train_utils.setup_train_loop(config, create_goodput_recorder(config))
@@ -111,13 +123,7 @@ def run(golden, words, out):
     number_routers(state.model)
     drawing["seed"] = config.init_weights_seed
     batch = {k: jnp.asarray(golden["train/batches"][k][0]) for k in families.BATCH}
-    with jax.set_mesh(mesh), mesh, partitioning.axis_rules(config.logical_axis_rules):
-        graph, param, rest = nnx.split(state.model, nnx.Param, ...)
-
-        def loss_of(p):
-            return train.loss_fn(nnx.merge(graph, p, rest, copy=True), config, dict(batch), None, None)
-
-        (loss, aux), grads = jax.jit(jax.value_and_grad(loss_of, has_aux=True))(param)
+    loss, aux, grads = differentiate(state.model, config, mesh, batch)
     out["loss"], out["moe_lb_loss"] = np.float32(loss), np.float32(aux["moe_lb_loss"])
     for path, variable in nnx.to_flat_state(grads):
         name = "/".join(map(str, path))

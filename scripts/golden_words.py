@@ -9,15 +9,11 @@ import sys
 
 import golden_families as families
 import h5py
-import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
-from flax.linen import partitioning
-from golden_random_routing import configure, set_parameters
+from golden_random_routing import configure, differentiate, set_parameters
 
 from maxtext.common.goodput import create_goodput_recorder
-from maxtext.trainers.pre_train import train
 from maxtext.utils import train_utils
 
 EXPERTS = "mlp/moe_block/MoeBlock_0"
@@ -40,13 +36,7 @@ def run(golden, words, kept, out):
     (_, _, _, _, mesh, _, _, _, _, _, state) = train_utils.setup_train_loop(config, create_goodput_recorder(config))
     set_parameters(state.model, golden)
     batch = {k: jnp.asarray(golden["train/batches"][k][0]) for k in families.BATCH}
-    with jax.set_mesh(mesh), mesh, partitioning.axis_rules(config.logical_axis_rules):
-        graph, param, rest = nnx.split(state.model, nnx.Param, ...)
-
-        def loss_of(p):
-            return train.loss_fn(nnx.merge(graph, p, rest, copy=True), config, dict(batch), None, None)
-
-        (loss, aux), grads = jax.jit(jax.value_and_grad(loss_of, has_aux=True))(param)
+    loss, aux, grads = differentiate(state.model, config, mesh, batch)
     out["loss"], out["moe_lb_loss"] = np.float32(loss), np.float32(aux["moe_lb_loss"])
     grads = families.flat(grads)
     for ours, (theirs, part) in kept.items():
