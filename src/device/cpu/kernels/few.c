@@ -123,6 +123,7 @@ static void fetch_rows(const Few *p, int64_t row, int64_t column, int64_t n) {
 /* ROWS rows, a strip of columns. */
 static void add_read_rows(const Few *p, int64_t row, int64_t column, int64_t n, float *sums) {
     float space[ROWS * STRIP];
+    fetch_rows(p, row + AHEAD, column, n);
     if (p->spec->m == 1 && p->rows->add) {
         p->rows->add(p->rows, row, column, n, p->a + row, sums);
         return;
@@ -139,6 +140,7 @@ static void add_float_rows(const Few *p, int64_t row, int64_t column, int64_t n,
 
 static void add_paired_rows(const Few *p, int64_t row, int64_t column, int64_t n, float *sums) {
     const MxBf16 *b = element(p, row, column);
+    fetch_rows(p, row + AHEAD, column, n);
     for (int64_t i = 0; i < p->spec->m; i++)
         add_pairs(n, p->a + i * p->a_step + row, b, p->spec->ldb, sums + i * p->columns);
 }
@@ -148,11 +150,12 @@ static void add_bf16_rows(const Few *p, int64_t row, int64_t column, int64_t n, 
     const CpuMatmulSpec *s = p->spec;
     const MxBf16 *b = element(p, row, column);
     float space[ROWS * STRIP];
+    fetch_rows(p, row + AHEAD, column, n);
     for (int64_t r = 0; r < ROWS; r++) cpu_widen(b + r * s->ldb, n, space + r * n);
     few_add(a_rows(p, row), n, space, n, sums, p->columns, NULL);
 }
 
-/* How ROWS rows are added. */
+/* How ROWS rows are added, and the rows AHEAD of them asked for. */
 typedef void AddRows(const Few *p, int64_t row, int64_t column, int64_t n, float *sums);
 
 static bool is_paired(const Few *p) {
@@ -194,7 +197,6 @@ static void sum_columns(const Few *p, int64_t column, int64_t n) {
     for (; k + ROWS <= s->k; k += ROWS)
         for (int64_t at = 0; at < n; at += STRIP) {
             int64_t some = cpu_min(STRIP, n - at);
-            if (add != add_float_rows) fetch_rows(p, k + AHEAD, column + at, some);
             add(p, k, column + at, some, sums + at);
         }
     if (is_paired(p)) order_sums(p, n, sums);
