@@ -46,16 +46,18 @@ bool mx_log_copy(const char *path, MxError *err) {
     return true;
 }
 
-/* What is printed may hold bytes of files and names, which shall not command a terminal. Allocates
- * nothing for usual lines. */
-static void print_shown(FILE *to, const char *fmt, va_list ap) {
+/* Between what is ours. What is printed may hold bytes of files and names, which shall not command
+ * a terminal. Allocates nothing for usual lines, and writes once, so that lines of several ranks or
+ * of two streams do not mix even where the stream has no buffer. */
+static void print_shown(FILE *to, const char *before, const char *fmt, va_list ap,
+                        const char *after) {
     char line[2048];
     va_list again;
     va_copy(again, ap);
     int n = vsnprintf(line, sizeof line, fmt, again);
     va_end(again);
     if (n >= 0 && n < (int)sizeof line && mx_text_shown_bytes(line, (size_t)n) == (size_t)n) {
-        fputs(line, to);
+        fprintf(to, "%s%s%s", before, line, after);
         return;
     }
     MxArena arena = {.name = "line"};
@@ -64,7 +66,7 @@ static void print_shown(FILE *to, const char *fmt, va_list ap) {
     mx_text_init(&shown, &arena);
     mx_text_vadd(&text, fmt, ap);
     mx_text_add_shown(&shown, text.data, text.len);
-    fputs(shown.data, to);
+    fprintf(to, "%s%s%s", before, shown.data, after);
     mx_arena_release(&arena);
 }
 
@@ -78,9 +80,8 @@ static void copy_line(const char *mark, const char *fmt, va_list ap) {
     clock_gettime(CLOCK_REALTIME, &now);
     strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &utc));
     flockfile(copy);
-    fprintf(copy, "%s.%03ldZ %s%s", at, now.tv_nsec / 1000000, who, mark);
-    print_shown(copy, fmt, ap);
-    putc('\n', copy);
+    fprintf(copy, "%s.%03ldZ %s", at, now.tv_nsec / 1000000, who);
+    print_shown(copy, mark, fmt, ap, "\n");
     fflush(copy);
     funlockfile(copy);
 }
@@ -89,6 +90,7 @@ static void copy_line(const char *mark, const char *fmt, va_list ap) {
  * there.
  */
 static void put_line(FILE *to, Look look, const char *mark, const char *fmt, va_list ap) {
+    char dressed[128];
     va_list again;
     va_copy(again, ap);
     copy_line(mark, fmt, again);
@@ -96,9 +98,7 @@ static void put_line(FILE *to, Look look, const char *mark, const char *fmt, va_
     if (!to) return;
     flockfile(stderr);
     terminal_hide();
-    terminal_put(to, look, mark);
-    print_shown(to, fmt, ap);
-    putc('\n', to);
+    print_shown(to, terminal_dress(dressed, to, look, mark), fmt, ap, "\n");
     fflush(to);
     terminal_show();
     funlockfile(stderr);
@@ -140,7 +140,7 @@ void mx_print(const char *fmt, ...) {
     va_start(ap, fmt);
     flockfile(stderr);
     terminal_hide();
-    print_shown(stdout, fmt, ap);
+    print_shown(stdout, "", fmt, ap, "");
     funlockfile(stderr);
     va_end(ap);
 }

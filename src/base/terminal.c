@@ -56,11 +56,12 @@ bool mx_has_color(int fd) {
     return colors == AUTO ? takes_commands(fd) && !(no && *no) : colors == ALWAYS;
 }
 
-void terminal_put(FILE *to, Look look, const char *what) {
+const char *terminal_dress(char out[128], FILE *to, Look look, const char *what) {
     static const char *const looks[LOOK_COUNT] = {
         [LOOK_WARNING] = "\033[33m", [LOOK_ERROR] = "\033[1;31m", [LOOK_BAR] = "\033[36m"};
     bool has_color = looks[look] && *what && mx_has_color(fileno(to));
-    fprintf(to, "%s%s%s", has_color ? looks[look] : "", what, has_color ? "\033[0m" : "");
+    snprintf(out, 128, "%s%s%s", has_color ? looks[look] : "", what, has_color ? "\033[0m" : "");
+    return out;
 }
 
 /* Columns that a line may have without going on in the next one. */
@@ -119,14 +120,12 @@ static void watch_signals(void) {
 
 static void draw(void) {
     static bool is_watched;
-    char bar[32], parts[sizeof text + 64];
+    char bar[32], dressed[128], parts[sizeof text + 64];
     int n_columns = columns(), n = fit_parts(n_columns, parts);
     make_bar(n_columns - n, bar);
     if (!is_watched) watch_signals();
     is_watched = true;
-    fputs(ERASE, stderr);
-    terminal_put(stderr, LOOK_BAR, bar);
-    fputs(parts, stderr);
+    fprintf(stderr, ERASE "%s%s", terminal_dress(dressed, stderr, LOOK_BAR, bar), parts);
     fflush(stderr);
     is_drawn = true;
     drawn_s = mx_clock_s();

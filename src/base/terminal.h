@@ -16,7 +16,7 @@ void terminal_silence(void);
 
 /* Looks of text on a terminal with colours. */
 typedef enum Look { LOOK_PLAIN, LOOK_WARNING, LOOK_ERROR, LOOK_BAR, LOOK_COUNT } Look;
-/* terminal_put — text in a look on a stream, plain where it has no colours. */
-void terminal_put(FILE *to, Look look, const char *text);
+/* terminal_dress — a mark in the look it has on a stream, plain where it has no colours. In out. */
+const char *terminal_dress(char out[128], FILE *to, Look look, const char *mark);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
 
 static void log_and_warn(const void *unused) {
@@ -34,6 +35,28 @@ static void log_then_die(const void *unused) {
 
 START_TEST(lines_are_flushed) {
     ck_assert_str_eq(run_child(&arena, log_then_die, NULL).out, "flushed\n");
+}
+END_TEST
+
+/* A launcher passes on what each write brings: lines of two ranks or two streams must not mix. */
+static void warn_and_complain(const void *to) {
+    dup2(*(const int *)to, STDERR_FILENO);
+    mx_warn("too %s", "slow");
+    mx_complain("too %s", "fast");
+}
+
+START_TEST(a_line_is_one_write) {
+    static const char *const want[] = {"warning: too slow\n", "test_base: error: too fast\n"};
+    int ends[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
+    ck_assert_int_eq(run_child(&arena, warn_and_complain, &ends[1]).status, 0);
+    for (int i = 0; i < MX_COUNT(want); i++) {
+        char line[100] = "";
+        ck_assert_int_ge(recv(ends[0], line, sizeof line - 1, MSG_DONTWAIT), 0);
+        ck_assert_str_eq(line, want[i]);
+    }
+    close(ends[0]);
+    close(ends[1]);
 }
 END_TEST
 
@@ -326,6 +349,7 @@ Suite *log_suite(void) {
     tcase_add_test(tcase, silent_lines_are_copied);
     tcase_add_test(tcase, files_get_lines_only);
     tcase_add_test(tcase, lines_are_flushed);
+    tcase_add_test(tcase, a_line_is_one_write);
     tcase_add_test(tcase, the_status_line_stays_below_lines_and_goes_away);
     tcase_add_test(tcase, colours_are_for_terminals);
     tcase_add_test(tcase, no_color_is_heard_if_it_says_something);
