@@ -15,7 +15,6 @@
 /* Files whose model is built. */
 static const char *const goldens[] = {
     "models/llama2.h5",
-    "models/llama3.1.h5",
     "models/variants/deepseek4.h5",
     "models/qwen3.h5",
     "models/olmo3.h5",
