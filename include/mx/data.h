@@ -154,6 +154,7 @@ typedef struct MxDataConfig {
                              words do */
     MxChatFrom chat;      /* for conversations; without `dir`, which is … */
     const char *tokenizer_dir; /* its tokenizer's; NULL = none */
+    bool chat_has_others;      /* what is not data uses the template, too */
     const char *token_cache;   /* folder for tokens, found by the content of files; NULL = none */
     MxDataMemory *memory;      /* what this process has read before; NULL = nothing */
     bool remembers;            /* add what is read to `memory` */

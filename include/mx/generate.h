@@ -110,7 +110,10 @@ typedef struct MxGenerate {
     bool (*limit)(void *context, float *logits, int64_t vocab);
     bool (*accept)(void *context, int32_t id);
     void *context;
-    uint64_t stream; /* number of the first prompt, for random numbers; the next ones follow */
+    uint64_t stream; /* number of the first prompt, for random numbers; the next ones follow … */
+    const int64_t *numbers; /* [n] … or, of mx_generate, have these, added to it; NULL = 0, 1, … */
+    int64_t longest; /* of mx_generate: a prompt and its reply have at most so many tokens together;
+                        0 = as many as max_tokens allows */
 } MxGenerate;
 
 /* Sequences that are generated together, as many as a state has rows. They join and leave between

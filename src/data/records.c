@@ -218,7 +218,8 @@ static void warn(Records *records) {
                     "SOURCE_DATE_EPOCH=SECONDS in the environment keeps it",
                     text.len ? "; " : "");
     const MxDataConfig *config = &records->dataset->config;
-    if ((config->chat.named || config->chat.text) && !records->columns.talks)
+    if ((config->chat.named || config->chat.text) && !records->columns.talks &&
+        !config->chat_has_others)
         mx_text_add(&text, "%sthe data holds no conversations, so the chat template does nothing",
                     text.len ? "; " : "");
     if (text.len) records->dataset->warning = text.data;

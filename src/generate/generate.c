@@ -287,17 +287,30 @@ MxReply mx_sequences_leave(MxSequences *s, int i) {
     return reply;
 }
 
+/* What is asked of each prompt, whose number `stream` becomes. Errors: as of mx_prompt_check. */
+static MxGenerate *ask_each(MxArena *arena, const MxTrainState *state, const MxGenerate *how,
+                            const MxPrompt *prompts, int64_t n, MxError *err) {
+    MxGenerate *each = mx_new_n(arena, MxGenerate, n);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t room = how->longest - prompts[i].tokens.n;
+        each[i] = *how;
+        each[i].stream += (uint64_t)(how->numbers ? how->numbers[i] : i);
+        if (how->longest && room < how->max_tokens) each[i].max_tokens = room;
+        const char *name =
+            mx_arena_printf(arena, "prompt %llu", (unsigned long long)each[i].stream);
+        if (!mx_prompt_check(state, name, &prompts[i], each[i].max_tokens, err)) return NULL;
+    }
+    return each;
+}
+
 bool mx_generate(MxArena *arena, MxTrainState *state, const MxGenerate *how,
                  const MxPrompt *prompts, int64_t n, MxReply *out, MxError *err) {
     MxSequences *s = mx_sequences_new(arena, state);
     int64_t *whose = mx_new_n(arena, int64_t, s->shape.rows), next = 0, n_out = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const char *name = mx_arena_printf(arena, "prompt %lld", (long long)how->stream + i);
-        if (!mx_prompt_check(state, name, &prompts[i], how->max_tokens, err)) return false;
-    }
-    while (n_out < n) {
+    const MxGenerate *each = ask_each(arena, state, how, prompts, n, err);
+    while (each && n_out < n) {
         for (int row; next < n; whose[row] = next++) {
-            row = mx_sequences_join(s, arena, how, &prompts[next], how->stream + (uint64_t)next);
+            row = mx_sequences_join(s, arena, &each[next], &prompts[next], each[next].stream);
             if (row < 0) break;
         }
         mx_sequences_step(s);
@@ -307,7 +320,7 @@ bool mx_generate(MxArena *arena, MxTrainState *state, const MxGenerate *how,
                 n_out++;
             }
     }
-    return true;
+    return each != NULL;
 }
 
 bool mx_generate_logits(MxArena *arena, MxTrainState *state, const MxPrompt *prompt, float **out,

@@ -138,6 +138,7 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
         config.default_prompt = c->default_prompt ? c->default_prompt : "";
     config.blocks = blocks_of(c);
     config.chat = train_chat_from(c);
+    config.chat_has_others = c->sample_prompts || c->rl_max_turns > 1;
     config.token_cache = c->token_cache;
     config.memory = c->data_memory;
     config.n_threads = c->num_threads;

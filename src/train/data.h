@@ -6,6 +6,7 @@
 #include <mx/config.h>
 #include <mx/data.h>
 #include <mx/device.h>
+#include <mx/generate.h>
 
 /* The data of a run; NULL = not wanted. */
 typedef struct TrainData {
@@ -28,6 +29,8 @@ bool train_open_tokenizer(MxArena *arena, const MxConfig *config, MxTokenizer **
                           const char **path, MxError *err);
 /* train_chat_from — the chat template of the run's text, unless the tokenizer's folder has it. */
 MxChatFrom train_chat_from(const MxConfig *config);
+/* train_open_words — both; the template NULL if there is none. Errors: damage. */
+bool train_open_words(MxArena *arena, const MxConfig *config, MxWords *out, MxError *err);
 /* train_reads — whether the data of training or evaluation is opened for that. */
 bool train_reads(const MxConfig *config, TrainWants wants, bool is_eval);
 /* train_open_data — opens what is wanted, tells what it is, and holds evaluation data out of

@@ -129,30 +129,31 @@ Reward *reward_open(MxArena *arena, const MxConfig *config) {
 /* What the program reads of a completion. */
 static const char *line_of(MxArena *arena, const Completion *c, int64_t i) {
     MxText line;
+    const size_t n_history = strlen(c->history);
     mx_text_init(&line, arena);
     mx_text_add(&line, "{\"id\":%lld,\"completion\":", (long long)i);
     mx_text_add(&line, "%s", mx_json_quote(arena, c->text, c->bytes));
-    mx_text_add(&line, ",\"tokens\":%lld,\"is_cut\":%s,\"record\":", (long long)c->n_tokens,
-                c->is_cut ? "true" : "false");
+    mx_text_add(&line, ",\"tokens\":%lld,\"is_cut\":%s,\"turns_left\":%lld,\"history\":[",
+                (long long)c->n_tokens, c->is_cut ? "true" : "false", (long long)c->turns_left);
+    mx_text_addn(&line, c->history, n_history ? n_history - 1 : 0);
+    mx_text_add(&line, "],\"record\":");
     mx_text_addn(&line, c->record, strlen(c->record));
     mx_text_addn(&line, "}\n", 2);
     return line.data;
 }
 
 bool reward_give(Reward *reward, MxArena *arena, const Completion *completions, int64_t n,
-                 float *out, RewardFailures *failures, MxError *err) {
-    const char **why = mx_new_n(arena, const char *, n), **lines = mx_new_n(arena, const char *, n);
-    *failures = (RewardFailures){0};
-    for (int64_t i = 0; i < n; i++)
+                 RewardAnswer *out, MxError *err) {
+    const char **lines = mx_new_n(arena, const char *, n);
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = (RewardAnswer){0};
         if (reward->program)
             lines[i] = line_of(arena, &completions[i], i);
         else
-            out[i] = reward->row->of(reward, arena, &completions[i], &why[i]);
-    if (reward->program && !reward_program_ask(reward->program, arena, lines, n, out, why, err))
-        return mx_context(err, "%s", mx_key_name(MX_KEY_rl_reward_command));
-    for (int64_t i = 0; i < n; i++)
-        if (isnan(out[i]) && !failures->n++) failures->first = why[i];
-    return true;
+            out[i].reward = reward->row->of(reward, arena, &completions[i], &out[i].why);
+    }
+    return !reward->program || reward_program_ask(reward->program, arena, lines, n, out, err) ||
+           mx_context(err, "%s", mx_key_name(MX_KEY_rl_reward_command));
 }
 
 void reward_judge(const Reward *reward, MxArena *arena, const Completion *completions, int64_t n,

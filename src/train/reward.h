@@ -5,6 +5,7 @@
 #include "answers.h"
 
 #include <mx/config.h>
+#include <mx/text.h>
 
 /* A completion that waits for its reward. */
 typedef struct Completion {
@@ -12,15 +13,22 @@ typedef struct Completion {
     const char *text;   /* [bytes], and a 0 behind */
     size_t bytes;
     int64_t n_tokens;
-    bool is_cut;  /* it would have gone on */
-    bool is_eval; /* it answers a record of evaluation */
+    bool is_cut;         /* it would have gone on */
+    bool is_eval;        /* it answers a record of evaluation */
+    const char *history; /* turns of the same completion before this one: objects of JSON, each with
+                            a comma behind it */
+    int64_t turns_left;  /* behind this one */
 } Completion;
 
-/* Why there is no reward; of rewards, NAN is none. */
-typedef struct RewardFailures {
-    int64_t n;
-    const char *first; /* why, of the first one */
-} RewardFailures;
+/* What is said to one. */
+typedef struct RewardAnswer {
+    float reward;              /* NAN = none … */
+    const char *why;           /* … because of this */
+    const MxJson *observation; /* a text or a list of messages that it is to read before it goes on;
+                                  NULL = it is over */
+    MxTokens told;             /* that, behind it … */
+    bool goes_on;              /* … if it has room for another turn */
+} RewardAnswer;
 
 typedef struct Reward Reward;
 
@@ -29,10 +37,10 @@ typedef struct Reward Reward;
 const char *const *reward_answers(const MxConfig *config);
 /* reward_open — whatever rl.reward says. */
 Reward *reward_open(MxArena *arena, const MxConfig *config);
-/* reward_give — rewards [n] of completions; `arena` has the texts of failures. Errors: a program
- * that does not run, or says what is no reward. */
+/* reward_give — answers [n] to completions, but for tokens; `arena` has their texts. Errors: a
+ * program that does not run, or says what is no answer. */
 bool reward_give(Reward *reward, MxArena *arena, const Completion *completions, int64_t n,
-                 float *out, RewardFailures *failures, MxError *err);
+                 RewardAnswer *out, MxError *err);
 
 /* reward_judge — adds how right the n completions of one record are, each `step` behind the one
  * before it; of rl.reward=maxtext. */

@@ -3,8 +3,6 @@
  * process group, so that Ctrl-C reaches only the run. Its stderr goes to the log. */
 #include "reward_program.h"
 
-#include <mx/text.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -38,8 +36,7 @@ typedef struct Asking {
     int64_t n, sent, answered; /* sent: lines that are whole in the pipe */
     size_t part;               /* bytes of the next one that are, too */
     int64_t ended_at;          /* which line it was to answer when it last ended; -1 = never */
-    float *out;
-    const char **why;
+    RewardAnswer *out;
     double since; /* the last answer, or the start */
 } Asking;
 
@@ -193,28 +190,44 @@ static bool no_reward(const MxText *line, MxError *err) {
     enum { SHOWN = 80 };
     size_t n = line->len < SHOWN ? line->len : mx_char_start(line->data, SHOWN);
     mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-            "the program wrote %s, wanted a line with a number, {\"reward\": number} or "
-            "{\"error\": \"why there is none\"} for each that it reads",
+            "the program wrote %s, wanted a line with a number, {\"reward\": number}, "
+            "{\"observation\": text or messages} or {\"error\": \"why there is none\"} for each "
+            "that it reads",
             mx_json_quote(&scratch, line->data, n));
     mx_note(err, "hint: what else it has to say belongs on stderr");
     mx_arena_release(&scratch);
     return false;
 }
 
+/* An answer that is an object; false = it says neither. */
+static bool read_answer(const MxJson *json, RewardAnswer *out) {
+    const MxJson *reward = mx_json_get(json, "reward"), *told = mx_json_get(json, "observation");
+    double number = NAN;
+    const bool is_null = reward && !strcmp(mx_json_kind(reward), "null");
+    const bool is_number = reward && mx_json_number(reward, &number);
+    const bool is_told = told && (mx_json_string(told) || !strcmp(mx_json_kind(told), "a list"));
+    *out = (RewardAnswer){.reward = NAN, .why = mx_json_string(mx_json_get(json, "error"))};
+    if (out->why) return true;
+    if ((told && !is_told) || (reward && !is_number && !is_null)) return false;
+    out->reward = (float)number;
+    out->observation = told;
+    if (is_null && !told) out->why = "the program said null";
+    return reward || told;
+}
+
 /* The next answer. */
 static bool take_answer(RewardProgram *p, Asking *a, const MxText *line, MxError *err) {
     MxError not_json = {0};
-    double number;
     MxJson *json = mx_json_parse_value(a->arena, line->data, line->len, MX_NOWHERE, &not_json);
-    bool is_object = json && !strcmp(mx_json_kind(json), "an object");
-    const MxJson *reward = is_object ? mx_json_get(json, "reward") : json;
-    const char *why = is_object ? mx_json_string(mx_json_get(json, "error")) : NULL;
     mx_error_release(&not_json);
-    if (!json || a->answered == a->sent) return no_reward(line, err);
-    if (!why && reward && !strcmp(mx_json_kind(reward), "null")) why = "the program said null";
-    if (!why && (!reward || !mx_json_number(reward, &number))) return no_reward(line, err);
-    a->why[a->answered] = why;
-    a->out[a->answered++] = why ? NAN : (float)number;
+    if (json && strcmp(mx_json_kind(json), "an object")) {
+        MxJson *object = mx_json_object(a->arena);
+        mx_json_set(object, "reward", json);
+        json = object;
+    }
+    if (!json || a->answered == a->sent || !read_answer(json, &a->out[a->answered]))
+        return no_reward(line, err);
+    a->answered++;
     p->has_answered = true;
     a->since = mx_clock_s();
     return true;
@@ -252,8 +265,7 @@ static Turn take_turn(RewardProgram *p, Asking *a, MxError *err) {
 
 /* The line that it was to answer gets no reward. */
 static void give_up(Asking *a, const char *why) {
-    a->why[a->answered] = why;
-    a->out[a->answered++] = NAN;
+    a->out[a->answered++] = (RewardAnswer){.reward = NAN, .why = why};
 }
 
 static bool begin(RewardProgram *p, Asking *a, MxError *err) {
@@ -286,14 +298,9 @@ static bool recover(RewardProgram *p, Asking *a, Turn turn, MxError *err) {
 }
 
 bool reward_program_ask(RewardProgram *p, MxArena *arena, const char *const *lines, int64_t n,
-                        float *out, const char **why, MxError *err) {
-    Asking a = {.arena = arena,
-                .lines = lines,
-                .n = n,
-                .ended_at = -1,
-                .out = out,
-                .why = why,
-                .since = mx_clock_s()};
+                        RewardAnswer *out, MxError *err) {
+    Asking a = {
+        .arena = arena, .lines = lines, .n = n, .ended_at = -1, .out = out, .since = mx_clock_s()};
     p->n_complaints = 0;
     while (a.answered < n) {
         if (!p->pid && !begin(p, &a, err)) return false;

@@ -7,9 +7,7 @@
 
 #include "data.h"
 #include "internal.h"
-#include "reward.h"
-
-#include <mx/generate.h>
+#include "replies.h"
 
 #include <math.h>
 
@@ -20,11 +18,13 @@ struct Rollouts {
     MxDataset *data[2];
     MxGenerate how[2]; /* training, evaluation */
     Reward *reward;
+    MxWords words;
     int32_t eos;
     MxBatch made[2];
     float *logprobs[2]; /* [rows, length] */
     double seconds;     /* of the last batch … */
     double reward_s;    /* … and of them for its rewards */
+    double turns;       /* mean number of its completions' turns; NAN: an earlier step made them */
 };
 
 /* What is judged is sampled in a way of its own. */
@@ -39,13 +39,16 @@ static MxAnswering way_of(const MxConfig *c, bool is_eval) {
 static MxGenerate how_of(const MxConfig *c, bool is_eval, const MxTokenizer *tokenizer,
                          const int32_t *eos) {
     const MxAnswering way = way_of(c, is_eval);
+    const int64_t room = c->max_target_length - c->max_prefill_predict_length,
+                  turn = c->rl_max_turn_length;
     return (MxGenerate){.sampling = {.temperature = way.temperature,
                                      .top_k = way.top_k,
                                      .top_p = way.top_p,
                                      .repetition_penalty = 1,
                                      .seed = (uint64_t)c->init_weights_seed,
                                      .tempers = true},
-                        .max_tokens = c->max_target_length - c->max_prefill_predict_length,
+                        .max_tokens = turn > 0 && turn < room ? turn : room,
+                        .longest = c->max_target_length,
                         .tokenizer = tokenizer,
                         .ends = eos,
                         .n_ends = 1};
@@ -61,20 +64,21 @@ static void tell_shares(const MxTrainState *state) {
 bool rollouts_open(MxArena *arena, MxTrainState *state, MxDataset *const data[2], Rollouts **out,
                    MxError *err) {
     const MxConfig *c = mx_train_state_config(state);
-    MxTokenizer *tokenizer;
+    MxWords words;
     *out = NULL;
     if (!mx_config_writes(c)) return true;
-    if (!train_open_tokenizer(arena, c, &tokenizer, NULL, err)) return false;
+    if (!train_open_words(arena, c, &words, err)) return false;
     Rollouts *r = *out = mx_new(arena, Rollouts);
     *r = (Rollouts){.state = state,
                     .comm = mx_train_state_comm(state),
                     .config = c,
-                    .eos = mx_tokenizer_eos(tokenizer)};
+                    .words = words,
+                    .eos = mx_tokenizer_eos(words.tokenizer)};
     tell_shares(state);
     r->reward = reward_open(arena, c);
     for (int i = 0; i < 2; i++) {
         int64_t n = i ? c->global_batch_size_to_load_eval : c->global_batch_size_to_load;
-        r->how[i] = how_of(c, i, tokenizer, &r->eos);
+        r->how[i] = how_of(c, i, words.tokenizer, &r->eos);
         r->data[i] = data[i];
         r->made[i] = mx_batch_new(arena, n * c->rl_num_generations, c->max_target_length);
         r->logprobs[i] = mx_new_n(arena, float, r->made[i].rows * r->made[i].length);
@@ -84,27 +88,22 @@ bool rollouts_open(MxArena *arena, MxTrainState *state, MxDataset *const data[2]
 
 /* ---- rows */
 
-static int64_t count_tokens(const MxBatch *batch, int64_t row) {
-    const int32_t *segments = batch->field[MX_INPUTS_SEGMENTATION] + row * batch->length;
-    int64_t n = 0;
-    while (n < batch->length && segments[n]) n++;
-    return n;
-}
-
-/* Puts a reply behind the prompt of n tokens that a row holds. */
-static void add_reply(MxBatch *batch, int64_t row, int64_t n, const MxTokens *reply) {
+/* Puts a completion behind the prompt of n tokens that a row holds; what was told is no target. */
+static void add_response(MxBatch *batch, int64_t row, int64_t n, const Response *response) {
     int32_t *field[MX_BATCH_FIELDS];
     for (int f = 0; f < MX_BATCH_FIELDS; f++) field[f] = batch->field[f] + row * batch->length;
-    MX_ASSERT(n + reply->n <= batch->length);
-    for (int64_t i = n; i < n + reply->n; i++) {
-        field[MX_INPUTS][i] = field[MX_TARGETS][i - 1] = reply->ids[i - n];
+    MX_ASSERT(n + response->n <= batch->length);
+    for (int64_t i = n; i < n + response->n; i++) {
+        const int32_t id = response->ids[i - n];
+        field[MX_INPUTS][i] = field[MX_TARGETS][i - 1] = id < 0 ? TURNS_TOLD(id) : id;
         field[MX_INPUTS_POSITION][i] = field[MX_TARGETS_POSITION][i - 1] = (int32_t)i;
-        field[MX_INPUTS_SEGMENTATION][i] = field[MX_TARGETS_SEGMENTATION][i - 1] = 1;
+        field[MX_INPUTS_SEGMENTATION][i] = 1;
+        field[MX_TARGETS_SEGMENTATION][i - 1] = id >= 0;
     }
 }
 
 /* Fills the batch that was made of one of prompts; a response without a reward is left out. */
-static void fill_rows(Rollouts *r, bool is_eval, const MxBatch *prompts, const MxReply *replies,
+static void fill_rows(Rollouts *r, bool is_eval, const MxBatch *prompts, const Response *responses,
                       const float *rewards) {
     MxBatch *made = &r->made[is_eval];
     float *logprobs = r->logprobs[is_eval];
@@ -112,149 +111,69 @@ static void fill_rows(Rollouts *r, bool is_eval, const MxBatch *prompts, const M
     MX_ASSERT(made->rows == prompts->rows && made->length == prompts->length);
     memset(logprobs, 0, (size_t)made->rows * row_bytes);
     for (int64_t row = 0; row < made->rows; row++) {
-        const int64_t at = row * made->length, n = count_tokens(prompts, row);
-        const MxReply *reply = &replies[row];
+        const int64_t at = row * made->length, n = replies_prompt_tokens(prompts, row);
+        const Response *response = &responses[row];
         for (int f = 0; f < MX_BATCH_FIELDS; f++)
             if (isnan(rewards[row]))
                 memset(made->field[f] + at, 0, row_bytes);
             else
                 memcpy(made->field[f] + at, prompts->field[f] + at, row_bytes);
         if (isnan(rewards[row])) continue;
-        add_reply(made, row, n, &reply->tokens);
-        memcpy(logprobs + at + n - 1, reply->logprobs, (size_t)reply->tokens.n * sizeof *logprobs);
+        add_response(made, row, n, response);
+        memcpy(logprobs + at + n - 1, response->logprobs, (size_t)response->n * sizeof *logprobs);
     }
 }
 
 /* ---- what several steps learn from */
 
 /* A batch's completions and rewards for the steps that follow. */
-static void keep(const Rollouts *r, MxResponses *kept, const MxReply *replies,
+static void keep(const Rollouts *r, MxResponses *kept, const Response *responses,
                  const float *rewards) {
     const MxBatch *made = &r->made[false];
     const int64_t rows = made->rows, length = made->length;
     for (int64_t i = 0; i < rows * length; i++) kept->tokens[i] = -1;
     for (int64_t row = 0; row < rows; row++)
-        memcpy(kept->tokens + row * length, replies[row].tokens.ids,
-               (size_t)replies[row].tokens.n * sizeof *kept->tokens);
+        memcpy(kept->tokens + row * length, responses[row].ids,
+               (size_t)responses[row].n * sizeof *kept->tokens);
     memcpy(kept->rewards, rewards, (size_t)rows * sizeof *rewards);
     if (r->config->rl_recorded_logprobs)
         memcpy(kept->logprobs, r->logprobs[false], (size_t)(rows * length) * sizeof(float));
 }
 
 /* What an earlier step has kept of them. */
-static void recall(const MxResponses *kept, const MxBatch *prompts, MxReply *replies,
+static void recall(const MxResponses *kept, const MxBatch *prompts, Response *responses,
                    float *rewards) {
     memcpy(rewards, kept->rewards, (size_t)prompts->rows * sizeof *rewards);
     for (int64_t row = 0; row < prompts->rows; row++) {
-        const int64_t at = row * prompts->length;
-        MxTokens tokens = {kept->tokens + at, 0};
-        while (tokens.n < prompts->length && tokens.ids[tokens.n] >= 0) tokens.n++;
-        replies[row] = (MxReply){.tokens = tokens,
-                                 .logprobs = kept->logprobs + at + count_tokens(prompts, row) - 1};
+        const int64_t at = row * prompts->length, n = replies_prompt_tokens(prompts, row);
+        Response *out = &responses[row];
+        while (out->n < prompts->length - n && kept->tokens[at + out->n] != -1) out->n++;
+        memcpy(out->ids, kept->tokens + at, (size_t)out->n * sizeof *out->ids);
+        memcpy(out->logprobs, kept->logprobs + at + n - 1, (size_t)out->n * sizeof(float));
     }
 }
 
 /* ---- a batch */
 
-/* Random numbers of batch i: evaluation has its own. */
-static uint64_t stream_of(bool is_eval, int64_t i, int64_t rows) {
-    const int eval_bit = 63;
-    return (uint64_t)is_eval << eval_bit | (uint64_t)i * (uint64_t)rows;
+static bool is_first_rank(const Rollouts *r) {
+    return !r->comm || mx_comm_rank(r->comm) == 0;
 }
 
-/* A reply among bytes, each part of which begins where 8 divides. */
-typedef struct Packed {
-    int64_t n_tokens, text_bytes, is_cut;
-} Packed;
-
-static void add_bytes(MxText *to, const void *data, size_t n) {
-    static const char none[sizeof(int64_t)];
-    mx_text_addn(to, data, n);
-    mx_text_addn(to, none, -n % sizeof none);
-}
-
-static void pack(MxText *to, const MxReply *reply) {
-    const size_t n = (size_t)reply->tokens.n;
-    const Packed head = {reply->tokens.n, (int64_t)reply->text_bytes, reply->is_cut};
-    add_bytes(to, &head, sizeof head);
-    add_bytes(to, reply->tokens.ids, n * sizeof *reply->tokens.ids);
-    add_bytes(to, reply->logprobs, n * sizeof *reply->logprobs);
-    add_bytes(to, reply->text, reply->text_bytes);
-}
-
-static const void *take_bytes(const char **at, int64_t n) {
-    const char *from = *at;
-    *at += (n + 7) / 8 * 8;
-    return from;
-}
-
-static MxReply unpack(const char **at) {
-    const Packed *head = take_bytes(at, sizeof *head);
-    MxReply reply = {.tokens.n = head->n_tokens,
-                     .text_bytes = (size_t)head->text_bytes,
-                     .is_cut = head->is_cut != 0};
-    reply.tokens.ids = (int32_t *)(uintptr_t)take_bytes(at, head->n_tokens * 4);
-    reply.logprobs = (float *)(uintptr_t)take_bytes(at, head->n_tokens * 4);
-    reply.text = take_bytes(at, head->text_bytes);
-    return reply;
-}
-
-/* What every share has written becomes what all ranks have. */
-static void exchange_replies(const Rollouts *r, MxArena *arena, int64_t from, int64_t to,
-                             MxReply *replies, int64_t n) {
-    MxText own;
-    mx_text_init(&own, arena);
-    for (int64_t row = from; row < to && mx_generation(r->state).speaks; row++)
-        pack(&own, &replies[row]);
-    const char *all = train_share_bytes(arena, r->comm, own.data, (int64_t)own.len);
-    for (int64_t row = 0; row < n; row++) replies[row] = unpack(&all);
-}
-
-/* What is asked: the first n_rows of a batch, `times` over. */
-typedef struct Asked {
-    bool is_eval;
-    int64_t i; /* the batch's number */
-    const MxBatch *batch;
-    int64_t n_rows, times;
-} Asked;
-
-static int64_t count_replies(const Asked *asked) {
-    return asked->n_rows * asked->times;
-}
-
-/* To replies [count_replies]: that of row r is r, n_rows + r, … */
-static bool write_replies(Rollouts *r, MxArena *arena, const Asked *asked, MxReply *out,
-                          MxError *err) {
-    const MxGeneration g = mx_generation(r->state);
-    const MxBatch *batch = asked->batch;
-    const int64_t n = count_replies(asked), from = n * g.share / g.n_shares,
-                  to = n * (g.share + 1) / g.n_shares;
-    MxPrompt *prompts = mx_new_n(arena, MxPrompt, n);
-    MxGenerate *how = &r->how[asked->is_eval];
-    how->stream = stream_of(asked->is_eval, asked->i, n) + (uint64_t)from;
-    for (int64_t k = 0; k < n; k++) {
-        int64_t row = k % asked->n_rows;
-        prompts[k].tokens =
-            (MxTokens){batch->field[MX_INPUTS] + row * batch->length, count_tokens(batch, row)};
-    }
-    bool ok = mx_generate(arena, r->state, how, prompts + from, to - from, out + from, err);
-    if (!train_agree(r->comm, ok, err)) return false;
-    if (r->comm) exchange_replies(r, arena, from, to, out, n);
-    return true;
-}
-
-static bool check_failures(const Rollouts *r, const RewardFailures *failures, int64_t n,
+static bool check_failures(const Rollouts *r, const RewardAnswer *answers, int64_t n,
                            MxError *err) {
-    double share = (double)failures->n / (double)n;
-    if (!failures->n) return true;
+    int64_t n_failed = 0;
+    const char *first = NULL;
+    for (int64_t k = 0; k < n; k++)
+        if (isnan(answers[k].reward) && !n_failed++) first = answers[k].why;
+    double share = (double)n_failed / (double)n;
+    if (!n_failed) return true;
     mx_warn("%lld of %lld completions got no reward and are left out; the first: %s",
-            (long long)failures->n, (long long)n, failures->first);
-    if (failures->n < n && share <= r->config->rl_reward_failures) return true;
+            (long long)n_failed, (long long)n, first);
+    if (n_failed < n && share <= r->config->rl_reward_failures) return true;
     mx_config_fail(err, r->config, MX_KEY_rl_reward_failures,
                    "%lld of %lld completions of a batch got no reward, more than a share of %g; "
                    "the first: %s",
-                   (long long)failures->n, (long long)n, r->config->rl_reward_failures,
-                   failures->first);
+                   (long long)n_failed, (long long)n, r->config->rl_reward_failures, first);
     return false;
 }
 
@@ -273,62 +192,118 @@ static void add_text(MxArena *arena, const MxReply *reply, Completion *to) {
     to->bytes = text.len;
 }
 
-static Completion *complete(Rollouts *r, MxArena *arena, const Asked *asked,
-                            const MxReply *replies) {
-    const int64_t n = count_replies(asked);
-    Completion *completions = mx_new_n(arena, Completion, n);
-    for (int64_t k = 0; k < n; k++) {
-        completions[k] = (Completion){
-            .record = mx_data_record(r->data[asked->is_eval], asked->i, k % asked->n_rows),
-            .n_tokens = replies[k].tokens.n,
-            .is_cut = replies[k].is_cut,
-            .is_eval = asked->is_eval};
+static Completion *complete(Rollouts *r, MxArena *arena, const Asked *asked, int64_t turns_left,
+                            const Response *responses, const MxReply *replies) {
+    Completion *completions = mx_new_n(arena, Completion, asked->n);
+    for (int64_t k = 0; k < asked->n; k++) {
+        const Response *response = &responses[asked->number[k]];
+        const bool has_room = replies_prompt(asked, k).n + response->n + 1 < asked->batch->length;
+        completions[k] = (Completion){.record = mx_data_record(r->data[asked->is_eval], asked->i,
+                                                               asked->number[k] % asked->n_rows),
+                                      .n_tokens = replies[k].tokens.n,
+                                      .is_cut = replies[k].is_cut,
+                                      .is_eval = asked->is_eval,
+                                      .history = response->history.data,
+                                      .turns_left = has_room ? turns_left : 0};
         add_text(arena, &replies[k], &completions[k]);
     }
     return completions;
 }
 
-/* What the first rank does for all; to: judges them too, NULL = it does not. */
-static bool reward_replies(Rollouts *r, MxArena *arena, const Asked *asked, const MxReply *replies,
-                           float *out, Answers *to, MxError *err) {
-    const int64_t n = count_replies(asked);
-    const Completion *completions = complete(r, arena, asked, replies);
-    RewardFailures failures;
-    for (int64_t row = 0; to && row < asked->n_rows; row++)
-        reward_judge(r->reward, arena, completions + row, asked->times, asked->n_rows, to);
-    return reward_give(r->reward, arena, completions, n, out, &failures, err) &&
-           check_failures(r, &failures, n, err);
+/* ---- answers */
+
+/* What a completion is told becomes tokens behind it, if it has a turn and room left to go on. */
+static bool tell(const Rollouts *r, MxArena *arena, const Asked *asked, int64_t k,
+                 const Completion *completion, Response *response, RewardAnswer *answer,
+                 MxError *err) {
+    const bool has_ended = response->n && response->ids[response->n - 1] == r->eos;
+    if (!turns_encode(arena, &r->words, answer->observation, has_ended, &answer->told, err))
+        return false;
+    const int64_t n = replies_prompt(asked, k).n + response->n + answer->told.n;
+    answer->goes_on = completion->turns_left && n < asked->batch->length;
+    if (!answer->goes_on && isnan(answer->reward))
+        answer->why = completion->turns_left ? "there was no room for what it was told"
+                                             : "it was told something after its last turn";
+    mx_text_add(&response->history, "{\"completion\":%s,\"observation\":%s},",
+                mx_json_quote(arena, completion->text, completion->bytes),
+                mx_json_dump(arena, answer->observation, false));
+    return true;
 }
 
-/* The first rank's rewards and judgements are those of all, and so is what goes wrong with them. */
-static bool reward_all(Rollouts *r, MxArena *arena, const Asked *asked, const MxReply *replies,
-                       float *out, Answers *to, MxError *err) {
-    bool is_first = !r->comm || mx_comm_rank(r->comm) == 0;
+/* What the first rank does for all. to: judges them too; NULL = it does not. */
+static bool answer(Rollouts *r, MxArena *arena, const Asked *asked, int64_t turns_left,
+                   Response *responses, const MxReply *replies, RewardAnswer *out, Answers *to,
+                   MxError *err) {
+    const Completion *all = complete(r, arena, asked, turns_left, responses, replies);
+    for (int64_t row = 0; to && row < asked->n_rows; row++)
+        reward_judge(r->reward, arena, all + row, asked->n / asked->n_rows, asked->n_rows, to);
+    if (!reward_give(r->reward, arena, all, asked->n, out, err)) return false;
+    for (int64_t k = 0; k < asked->n; k++)
+        if (out[k].observation &&
+            !tell(r, arena, asked, k, &all[k], &responses[asked->number[k]], &out[k], err))
+            return mx_context(err, "%s", mx_key_name(MX_KEY_rl_reward_command));
+    return true;
+}
+
+/* The first rank's answers and judgements are those of all, and so is what goes wrong with them. */
+static bool answer_all(Rollouts *r, MxArena *arena, const Asked *asked, int64_t turns_left,
+                       Response *responses, const MxReply *replies, RewardAnswer *out, Answers *to,
+                       MxError *err) {
+    const bool is_first = is_first_rank(r);
     double start = mx_clock_s();
-    bool ok = !is_first || reward_replies(r, arena, asked, replies, out, to, err);
-    r->reward_s = is_first ? mx_clock_s() - start : 0;
+    bool ok = !is_first || answer(r, arena, asked, turns_left, responses, replies, out, to, err);
+    if (is_first) r->reward_s += mx_clock_s() - start;
     if (!train_agree(r->comm, ok, err)) return false;
-    if (r->comm) mx_comm_broadcast(r->comm, out, (size_t)count_replies(asked) * sizeof *out);
+    if (r->comm) replies_share_answers(arena, r->comm, out, asked->n);
     if (r->comm && to) mx_comm_broadcast(r->comm, to, sizeof *to);
     return true;
 }
 
+/* Completions of batch i, turn by turn, and their rewards [batch->rows]. */
+static bool converse(Rollouts *r, MxArena *arena, bool is_eval, int64_t i, const MxBatch *batch,
+                     Response *responses, float *rewards, MxError *err) {
+    Asked asked = replies_ask(arena, is_eval, i, batch, batch->rows, 1);
+    RewardAnswer *last = mx_new_n(arena, RewardAnswer, batch->rows);
+    int64_t n_turns = 0;
+    for (int64_t left = r->config->rl_max_turns - 1; asked.n; left--) {
+        const int64_t n = asked.n;
+        MxReply *replies = mx_new_n(arena, MxReply, n);
+        RewardAnswer *answers = mx_new_n(arena, RewardAnswer, n);
+        if (!replies_write(r->state, &r->how[is_eval], arena, &asked, responses, replies, err))
+            return false;
+        for (int64_t k = 0; k < n; k++) turns_write(&responses[asked.number[k]], &replies[k]);
+        if (!answer_all(r, arena, &asked, left, responses, replies, answers, NULL, err))
+            return false;
+        n_turns += n;
+        asked.n = 0;
+        for (int64_t k = 0; k < n; k++) {
+            const int64_t row = asked.number[k];
+            last[row] = answers[k];
+            rewards[row] = answers[k].reward;
+            if (!answers[k].goes_on) continue;
+            turns_tell(&responses[row], &answers[k].told);
+            asked.number[asked.n++] = row;
+        }
+    }
+    r->turns = (double)n_turns / (double)batch->rows;
+    return train_agree(r->comm, !is_first_rank(r) || check_failures(r, last, batch->rows, err),
+                       err);
+}
+
 bool rollouts_write(Rollouts *r, bool is_eval, int64_t i, MxBatch *batch, MxError *err) {
     MxArena arena = {.name = "rollouts"};
-    const int64_t n = batch->rows;
-    const Asked asked = {is_eval, i, batch, n, 1};
-    MxReply *replies = mx_new_n(&arena, MxReply, n);
-    float *rewards = mx_new_n(&arena, float, n);
+    Response *responses = turns_new(&arena, batch->rows, batch->length);
+    float *rewards = mx_new_n(&arena, float, batch->rows);
     bool are_here = false;
     double start = mx_clock_s();
     r->reward_s = 0;
+    r->turns = NAN;
     MxResponses *kept = is_eval ? NULL : mx_train_responses(r->state, &are_here);
-    if (are_here) recall(kept, batch, replies, rewards);
-    bool ok = are_here || (write_replies(r, &arena, &asked, replies, err) &&
-                           reward_all(r, &arena, &asked, replies, rewards, NULL, err));
+    if (are_here) recall(kept, batch, responses, rewards);
+    bool ok = are_here || converse(r, &arena, is_eval, i, batch, responses, rewards, err);
     if (ok) {
-        fill_rows(r, is_eval, batch, replies, rewards);
-        if (kept && !are_here) keep(r, kept, replies, rewards);
+        fill_rows(r, is_eval, batch, responses, rewards);
+        if (kept && !are_here) keep(r, kept, responses, rewards);
         *batch = r->made[is_eval];
         mx_train_give_rewards(r->state, batch, rewards, r->logprobs[is_eval]);
     }
@@ -340,14 +315,16 @@ bool rollouts_write(Rollouts *r, bool is_eval, int64_t i, MxBatch *batch, MxErro
 bool rollouts_judge(Rollouts *r, int64_t i, const MxBatch *batch, Answers *to, MxError *err) {
     MxArena arena = {.name = "answers"};
     const MxConfig *c = r->config;
-    const Asked asked = {true, i, batch, batch->rows / c->rl_num_generations, c->num_eval_passes};
-    const int64_t n = count_replies(&asked);
-    MxReply *replies = mx_new_n(&arena, MxReply, n);
-    float *rewards = mx_new_n(&arena, float, n);
-    bool ok = write_replies(r, &arena, &asked, replies, err) &&
-              reward_all(r, &arena, &asked, replies, rewards, to, err);
-    for (int64_t k = 0; ok && k < n; k++)
-        if (!isnan(rewards[k])) to->n_rewards++, to->reward += (double)rewards[k];
+    const Asked asked = replies_ask(&arena, true, i, batch, batch->rows / c->rl_num_generations,
+                                    c->num_eval_passes);
+    MxReply *replies = mx_new_n(&arena, MxReply, asked.n);
+    RewardAnswer *answers = mx_new_n(&arena, RewardAnswer, asked.n);
+    Response *none = turns_new(&arena, asked.n, 0);
+    r->reward_s = 0;
+    bool ok = replies_write(r->state, &r->how[true], &arena, &asked, none, replies, err) &&
+              answer_all(r, &arena, &asked, 0, none, replies, answers, to, err);
+    for (int64_t k = 0; ok && k < asked.n; k++)
+        if (!isnan(answers[k].reward)) to->n_rewards++, to->reward += (double)answers[k].reward;
     mx_arena_release(&arena);
     return ok;
 }
@@ -358,4 +335,8 @@ double rollouts_seconds(const Rollouts *rollouts) {
 
 double rollouts_reward_s(const Rollouts *rollouts) {
     return rollouts->reward_s;
+}
+
+double rollouts_turns(const Rollouts *rollouts) {
+    return rollouts->turns;
 }

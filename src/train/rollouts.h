@@ -27,5 +27,8 @@ double rollouts_seconds(const Rollouts *rollouts);
 /* rollouts_reward_s — how long it took this rank to have the last batch rewarded: 0 on all but the
  * first, which does it for all. */
 double rollouts_reward_s(const Rollouts *rollouts);
+/* rollouts_turns — the mean number of turns of the last batch's completions; NAN if an earlier
+ * step had made them. */
+double rollouts_turns(const Rollouts *rollouts);
 
 #endif

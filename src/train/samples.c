@@ -29,19 +29,6 @@ static bool check_lengths(const Samples *s, MxError *err) {
     return true;
 }
 
-/* Conversations become text by the chat template of the data. */
-static bool open_words(MxArena *arena, const MxConfig *c, MxWords *out, MxError *err) {
-    MxChatFrom from = train_chat_from(c);
-    MxTokenizer *tokenizer;
-    MxChat *chat = NULL;
-    from.may_lack = true;
-    if (!train_open_tokenizer(arena, c, &tokenizer, &from.dir, err) ||
-        (tokenizer && !mx_chat_open(arena, from, &chat, err)))
-        return false;
-    *out = (MxWords){.tokenizer = tokenizer, .chat = chat};
-    return true;
-}
-
 bool samples_open(MxArena *arena, MxTrainState *state, Samples **out, MxError *err) {
     const MxConfig *c = mx_train_state_config(state);
     MxWords words;
@@ -49,7 +36,7 @@ bool samples_open(MxArena *arena, MxTrainState *state, Samples **out, MxError *e
     if (!c->sample_prompts) return true;
     Samples *s = *out = mx_new(arena, Samples);
     *s = (Samples){.state = state};
-    if (!open_words(arena, c, &words, err) ||
+    if (!train_open_words(arena, c, &words, err) ||
         !mx_prompts_read(arena, c->sample_prompts, words, &s->prompts, &s->n, err))
         return mx_context(err, "%s", mx_key_name(MX_KEY_sample_prompts));
     s->eos = words.tokenizer ? mx_tokenizer_eos(words.tokenizer) : -1;

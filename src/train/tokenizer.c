@@ -55,6 +55,18 @@ MxChatFrom train_chat_from(const MxConfig *c) {
         .named = c->chat_template_path, .text = c->chat_template, .where = mx_config_where(c, key)};
 }
 
+bool train_open_words(MxArena *arena, const MxConfig *c, MxWords *out, MxError *err) {
+    MxChatFrom from = train_chat_from(c);
+    MxTokenizer *tokenizer;
+    MxChat *chat = NULL;
+    from.may_lack = true;
+    if (!train_open_tokenizer(arena, c, &tokenizer, &from.dir, err) ||
+        (tokenizer && !mx_chat_open(arena, from, &chat, err)))
+        return false;
+    *out = (MxWords){.tokenizer = tokenizer, .chat = chat};
+    return true;
+}
+
 static void try_words(MxArena *arena, const void *config, MxError *ignored) {
     MxChatFrom from = train_chat_from(config);
     MxTokenizer *tokenizer;

@@ -572,18 +572,21 @@ rollouts() {
 #!/bin/sh
 while read -r line; do
     printf '%s\n' "$line" >>"$1"
-    echo $((${#line} % 5))
+    case $line in *'"turns_left":0'*) turn=0 ;; *) turn=$((${#line} % 3)) ;; esac
+    [ $turn = 0 ] && echo $((${#line} % 5)) || echo "{\"observation\": \"<$turn>\"}"
 done
 END
     chmod +x "$work/reward.sh"
     # Steps of SGD differ among meshes by as little as gradients do, 1e-7. AdamW's differ by much more where a gradient is nearly
     # 0, and then a draw close to the border between two tokens falls on the other side: one completion in 112 was another one.
     sgd="opt_type=sgd learning_rate=0.5" adamw="learning_rate=0.01"
-    for greedy in "" "decode_sampling_top_k=1 rl.loss_algo=reinforce_pp"; do
+    turns="rl.max_turns=3 rl.max_turn_length=6 max_target_length=56" # of which a third ends with each turn
+    for greedy in "$turns" "" "decode_sampling_top_k=1 rl.loss_algo=reinforce_pp"; do
         rm -rf "$work"/written_*
         # shellcheck disable=SC2086
         {
             write written_one 1 per_device_batch_size=4 steps=4 $sgd $greedy || complain "rollouts: exit $?" "$work/written_one"
+            [ "$greedy" != "$turns" ] || [ "$(grep -c '"history":\[{' "$work/written_one/asked")" -ge 50 ] || complain "rollouts: hardly a second turn"
             for mesh_of in "2 ici_data_parallelism=2 ici_fsdp_parallelism=1" "2 ici_fsdp_parallelism=2" \
                 "4 ici_data_parallelism=2 ici_fsdp_parallelism=1 ici_tensor_parallelism=2" "4 ici_data_parallelism=2 ici_context_parallelism=2"; do
                 rm -rf "$work/written_many"
@@ -597,7 +600,7 @@ END
     done
     [ "$(wc -l <"$work/written_one/asked")" = 112 ] || complain "rollouts: not as many completions as steps and evaluations want"
     # Two steps on each batch, of which a run that stops has made the first alone.
-    some="$adamw ici_data_parallelism=2 ici_fsdp_parallelism=2 per_device_batch_size=1 rl.num_iterations=2"
+    some="$adamw ici_data_parallelism=2 ici_fsdp_parallelism=2 per_device_batch_size=1 rl.num_iterations=2 $turns"
     # shellcheck disable=SC2086
     {
         write whole_rl 4 $some steps=6 || complain "rollouts, two steps: exit $?" "$work/whole_rl"
@@ -616,7 +619,7 @@ END
     write nonsense 4 $mesh $adamw per_device_batch_size=1 steps=4 && complain "rollouts: a reward that is none: exit 0"
     [ "$(grep -c 'the program wrote "nonsense", wanted a line with a number' "$work/nonsense/log")" = 1 ] ||
         complain "rollouts: a reward that is none: not told once" "$work/nonsense"
-    passed 23 "ranks write what one would, and it is rewarded once"
+    passed 32 "ranks write what one would, and it is rewarded once"
 }
 
 moments >"$work/moments"

@@ -140,12 +140,11 @@ START_TEST(answers_behind_marks) {
         all.text = mx_json_string(text), all.bytes = mx_json_string_bytes(text);
         all.is_eval = true;
         const Completion completions[] = {said, all};
-        float rewards[2];
-        RewardFailures failures;
+        RewardAnswer answers[2];
         MxError err = {0};
         Reward *reward = reward_open(&arena, &config);
-        ck_assert(reward_give(reward, &arena, completions, 2, rewards, &failures, &err));
-        ck_assert_msg(rewards[0] == 1 && rewards[1] == 1, "%s", said.record);
+        ck_assert(reward_give(reward, &arena, completions, 2, answers, &err));
+        ck_assert_msg(answers[0].reward == 1 && answers[1].reward == 1, "%s", said.record);
         n_marked++;
     }
     ck_assert_int_ge(n_marked, 3);
