@@ -141,7 +141,8 @@ MxReply mx_sequences_leave(MxSequences *sequences, int i);
 bool mx_prompt_check(const MxTrainState *state, const char *name, const MxPrompt *prompt,
                      int64_t more, MxError *err);
 
-/* mx_generate — a reply to each prompt, as many at a time as the state has rows.
+/* mx_generate — a reply to each prompt, as many at a time as the state has rows. Equal prompts one
+ * behind the other go through the model once, as many as there are among these.
  *   out  [n] replies, in the arena
  * Errors: as of mx_prompt_check. */
 bool mx_generate(MxArena *arena, MxTrainState *state, const MxGenerate *how,

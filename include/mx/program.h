@@ -178,7 +178,7 @@ void mx_generation_see(MxTrainState *state, const float *pixels, const MxVisionG
 void mx_generation_run(MxTrainState *state, const MxPiece *piece, float *logits);
 
 /* mx_generation_copy — makes a sequence another one's copy, whose n tokens have been processed.
- * For one rank. */
+ * Every rank has all that is kept, so all ranks of a share call it with the same sequences. */
 void mx_generation_copy(MxTrainState *state, int64_t from, int64_t to, int64_t n);
 
 /* mx_train_state_init — step 0: parameters drawn from init_weights_seed, moments zero. */

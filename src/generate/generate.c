@@ -287,30 +287,43 @@ MxReply mx_sequences_leave(MxSequences *s, int i) {
     return reply;
 }
 
-/* What is asked of each prompt, whose number `stream` becomes. Errors: as of mx_prompt_check. */
-static MxGenerate *ask_each(MxArena *arena, const MxTrainState *state, const MxGenerate *how,
-                            const MxPrompt *prompts, int64_t n, MxError *err) {
-    MxGenerate *each = mx_new_n(arena, MxGenerate, n);
+/* What is asked of a prompt, whose number how.stream is. */
+typedef struct Asked {
+    MxGenerate how;
+    const MxPrompt *prompt; /* the first of equal ones in a row, which go through the model once */
+} Asked;
+
+static bool are_equal(const MxPrompt *a, const MxPrompt *b) {
+    return a->tokens.n == b->tokens.n && !a->pictures && !b->pictures &&
+           !memcmp(a->tokens.ids, b->tokens.ids, (size_t)a->tokens.n * sizeof *a->tokens.ids);
+}
+
+/* NULL: an error, as of mx_prompt_check. */
+static Asked *ask_each(MxArena *arena, const MxTrainState *state, const MxGenerate *how,
+                       const MxPrompt *prompts, int64_t n, MxError *err) {
+    Asked *asked = mx_new_n(arena, Asked, n);
     for (int64_t i = 0; i < n; i++) {
         const int64_t room = how->longest - prompts[i].tokens.n;
-        each[i] = *how;
-        each[i].stream += (uint64_t)(how->numbers ? how->numbers[i] : i);
-        if (how->longest && room < how->max_tokens) each[i].max_tokens = room;
+        asked[i] = (Asked){*how, &prompts[i]};
+        asked[i].how.stream += (uint64_t)(how->numbers ? how->numbers[i] : i);
+        if (how->longest && room < how->max_tokens) asked[i].how.max_tokens = room;
+        if (i && are_equal(&prompts[i - 1], &prompts[i])) asked[i].prompt = asked[i - 1].prompt;
         const char *name =
-            mx_arena_printf(arena, "prompt %llu", (unsigned long long)each[i].stream);
-        if (!mx_prompt_check(state, name, &prompts[i], each[i].max_tokens, err)) return NULL;
+            mx_arena_printf(arena, "prompt %llu", (unsigned long long)asked[i].how.stream);
+        if (!mx_prompt_check(state, name, &prompts[i], asked[i].how.max_tokens, err)) return NULL;
     }
-    return each;
+    return asked;
 }
 
 bool mx_generate(MxArena *arena, MxTrainState *state, const MxGenerate *how,
                  const MxPrompt *prompts, int64_t n, MxReply *out, MxError *err) {
     MxSequences *s = mx_sequences_new(arena, state);
     int64_t *whose = mx_new_n(arena, int64_t, s->shape.rows), next = 0, n_out = 0;
-    const MxGenerate *each = ask_each(arena, state, how, prompts, n, err);
-    while (each && n_out < n) {
+    const Asked *asked = ask_each(arena, state, how, prompts, n, err);
+    while (asked && n_out < n) {
         for (int row; next < n; whose[row] = next++) {
-            row = mx_sequences_join(s, arena, &each[next], &prompts[next], each[next].stream);
+            const Asked *one = &asked[next];
+            row = mx_sequences_join(s, arena, &one->how, one->prompt, one->how.stream);
             if (row < 0) break;
         }
         mx_sequences_step(s);
@@ -320,7 +333,7 @@ bool mx_generate(MxArena *arena, MxTrainState *state, const MxGenerate *how,
                 n_out++;
             }
     }
-    return each != NULL;
+    return asked != NULL;
 }
 
 bool mx_generate_logits(MxArena *arena, MxTrainState *state, const MxPrompt *prompt, float **out,

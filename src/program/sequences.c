@@ -4,7 +4,7 @@
 #include "internal.h"
 
 void mx_generation_copy(MxTrainState *s, int64_t from, int64_t to, int64_t n) {
-    MX_ASSERT(!s->comm && from < s->generation.rows && to < s->generation.rows);
+    MX_ASSERT(from < s->generation.rows && to < s->generation.rows);
     for (int i = 0; i < s->n_caches; i++) {
         MxArena arena = {.name = "sequence"};
         MxBox box = mx_run_box(s->run, s->caches[i]);

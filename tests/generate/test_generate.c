@@ -463,10 +463,39 @@ START_TEST(kernels_in_few_bits_reply_as_their_values) {
 }
 END_TEST
 
+enum { ROWS = 4, LENGTH = 11, MORE = 9, WAITS = 2 };
+
+/* Equal prompts that are others in memory, in another order by their numbers; then with less room
+ * for replies, which end earlier. */
+static void same_in_a_row(MxTrainState *state, MxGenerate how, const MxPrompt *prompts,
+                          const MxReply *wanted, const char *name) {
+    MxError err = {0};
+    MxPrompt each[ROWS];
+    int64_t numbers[ROWS];
+    MxReply got[ROWS];
+    how.stream = 0;
+    how.numbers = numbers;
+    for (int i = 0; i < ROWS; i++) {
+        numbers[i] = ROWS - 1 - i;
+        each[i] = prompts[numbers[i] == WAITS];
+    }
+    for (int less = 0; less < 3; less += 2) {
+        how.longest = less ? LENGTH + MORE - less : 0;
+        ck_assert(mx_generate(&arena, state, &how, each, ROWS, got, &err));
+        for (int i = 0; i < ROWS; i++) {
+            MxReply want = wanted[numbers[i]];
+            want.tokens.n -= less;
+            ck_assert(got[i].is_cut);
+            if (how.echoes)
+                got[i].logprobs[0] = want.logprobs[0] = 0; /* of what nothing foretells */
+            same_replies(name, &got[i], &want);
+        }
+    }
+}
+
 /* Sequences with one prompt, which goes through the model once for all that wait, and others: each
  * as alone. Steps before they wait leave caches full of something else. */
 START_TEST(sequences_with_one_prompt) {
-    enum { ROWS = 4, LENGTH = 11, MORE = 9, WAITS = 2 };
     if (!family_model(_i)) return;
     MxError err = {0};
     MxTrainState *state;
@@ -493,6 +522,7 @@ START_TEST(sequences_with_one_prompt) {
         while (mx_sequences_step(s)) {
         }
         for (int i = 0; i < ROWS; i++) together[i] = mx_sequences_leave(s, i);
+        same_in_a_row(state, how, prompts, together, family_model(_i));
         for (int i = 0; i < ROWS; i++) {
             how.stream = (uint64_t)i;
             ck_assert(mx_generate(&arena, state, &how, &prompts[i == WAITS], 1, &alone, &err));
