@@ -5,8 +5,8 @@
     scripts/random_policies.py FOLDER build/test_train [ROUNDS] [SEED]
 
 A round draws log-probabilities of a policy, of the one that wrote the responses and of a reference, masks and advantages, and has
-twenty cases with bounds of their own: five ways to put the losses of tokens together, ratios of tokens or of sequences, with a
-reference and without. FOLDER/<round>/hf/trl/losses.h5 is laid out as the golden of that name; the test reads it with
+thirty-two cases with bounds of their own: eight losses, ratios of tokens or of sequences, with a reference and without; half of those
+with one weigh divergences by ratios, and half leave out responses from which the policy has moved away. FOLDER/<round>/hf/trl/policies.h5 is laid out as the golden of that name; the test reads it with
 MX_GOLDEN=FOLDER/<round>. Prints how many rounds disagree, and where. (scripts/random_cases.py has cases of MaxText's.)
 """
 import collections
@@ -23,7 +23,9 @@ import torch
 from trl import GRPOTrainer
 
 ROWS, LENGTH = 6, 9
-LOSSES, LEVELS = ("grpo", "bnpo", "dapo", "luspo", "dr_grpo"), ("token", "sequence")
+LOSSES, LEVELS = ("grpo", "bnpo", "dapo", "luspo", "dr_grpo", "cispo", "sapo", "vespo"), ("token", "sequence")
+SHAPES = {"vespo_k_pos": (0, 2), "vespo_lambda_pos": (0.5, 2.5), "vespo_k_neg": (0, 2), "vespo_lambda_neg": (0.5, 2.5),
+          "sapo_temperature_pos": (0.3, 2), "sapo_temperature_neg": (0.3, 2)}
 
 
 def draw(rng):
@@ -44,9 +46,12 @@ def measure(given, how):
     trainer._get_per_token_logps_and_entropies.return_value = (logps, torch.zeros_like(logps), None)
     trainer.accelerator = SimpleNamespace(num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x)
     trainer._metrics = {mode: collections.defaultdict(list) for mode in ("train", "eval")}
-    trainer.args = SimpleNamespace(delta=None, use_bias_correction_kl=False, report_to=[])
-    for key, value in dict(top_entropy_quantile=1.0, off_policy_mask_threshold=None, use_vllm=False, _entropy_bonus_enabled=False,
-                           aux_loss_enabled=False, importance_sampling_level=how["level"], loss_type=how["loss_type"],
+    trainer.args = SimpleNamespace(delta=how["delta"] or None, use_bias_correction_kl=bool(how["weighs_kl"]), report_to=[],
+                                   **{key: how[key] for key in SHAPES})
+    trainer.get_gamma_weights = GRPOTrainer.get_gamma_weights
+    trainer.get_off_policy_mask = GRPOTrainer.get_off_policy_mask
+    for key, value in dict(top_entropy_quantile=1.0, off_policy_mask_threshold=how["off"] or None, use_vllm=False,
+                           _entropy_bonus_enabled=False, aux_loss_enabled=False, importance_sampling_level=how["level"], loss_type=how["loss_type"],
                            beta=how["beta"], epsilon_low=how["epsilon_low"], epsilon_high=how["epsilon_high"],
                            max_completion_length=how["max_completion_length"]).items():
         setattr(trainer, key, value)
@@ -67,7 +72,10 @@ def write(path, rng):
         for loss_type in LOSSES:
             for level in LEVELS:
                 for beta in (0.0, round(float(rng.uniform(0.01, 1)), 3)):
-                    how = dict(loss_type=loss_type, level=level, beta=beta, delta=0.0, max_completion_length=int(rng.integers(9, 40)),
+                    how = dict(loss_type=loss_type, level=level, beta=beta, delta=round(float(rng.choice((0, rng.uniform(1, 2)))), 3),
+                               max_completion_length=int(rng.integers(9, 40)), weighs_kl=int(rng.integers(2)),
+                               off=round(float(rng.choice((0, rng.uniform(0.01, 0.1)))), 3),
+                               **{key: round(float(rng.uniform(*span)), 3) for key, span in SHAPES.items()},
                                epsilon_low=round(float(rng.uniform(0.05, 0.5)), 3), epsilon_high=round(float(rng.uniform(0.05, 0.5)), 3))
                     group = file.create_group(f"grpo/{loss_type}_{level}_kl{beta}")
                     group.attrs.update(how)
@@ -80,9 +88,9 @@ def main(folder, binary, rounds=5, seed=0):
         at = pathlib.Path(folder) / str(i)
         for name in ("train", "models/variants", "hf/trl"):  # the other suites list the first two
             (at / name).mkdir(parents=True, exist_ok=True)
-        write(at / "hf/trl/losses.h5", np.random.default_rng([int(seed), i]))
+        write(at / "hf/trl/policies.h5", np.random.default_rng([int(seed), i]))
         found = subprocess.run([binary], env=dict(os.environ, MX_GOLDEN=str(at), CK_RUN_SUITE="policy"), capture_output=True, text=True)
-        if found.returncode or "hf/trl/losses.h5" in found.stdout:
+        if found.returncode or "hf/trl/policies.h5" in found.stdout:
             failed += 1
             print(f"round {i}:", (found.stdout + found.stderr).strip())
     print(f"{int(rounds) * len(LOSSES) * len(LEVELS) * 2} cases of losses; {failed} of {rounds} rounds disagree")

@@ -260,17 +260,33 @@ typedef enum MxRatio { MX_RATIO_TOKEN, MX_RATIO_MEAN, MX_RATIO_SUM, MX_RATIO_COU
  * clip    -min(rho A, clip(rho, 1 - low, 1 + high) A)
  * weight  -rho A logp, and rho gets no gradient; not with ratios of sums
  * gate    -A 4/tau s(tau (rho - 1)), s the sigmoid, tau `rise` if A > 0, otherwise `fall`; no bound
+ * gamma   -w^k e^(lambda (1 - w)) A logp, whose w, the product of the row's ratios, gets no
+ * gradient, k and lambda of `shape` and `rate`: [0] if A >= 0, otherwise [1]; no bound
  */
-typedef enum MxTrust { MX_TRUST_CLIP, MX_TRUST_WEIGHT, MX_TRUST_GATE, MX_TRUST_COUNT } MxTrust;
+typedef enum MxTrust {
+    MX_TRUST_CLIP,
+    MX_TRUST_WEIGHT,
+    MX_TRUST_GATE,
+    MX_TRUST_GAMMA,
+    MX_TRUST_COUNT
+} MxTrust;
+
+/* Of a product of ratios: limits of its logarithm and of that of each ratio, and the least. */
+#define MX_POLICY_FAR   20.0
+#define MX_POLICY_LEAST 1e-8
 
 typedef struct MxPolicyAttr {
     MxRatio ratio;
     MxTrust trust;
     bool sums; /* a row's loss is the sum over its tokens, otherwise their mean */
     bool has_reference;
+    bool weighs_kl;   /* the divergence from the reference is multiplied by rho */
     double low, high; /* limits of the ratio, as distances from 1 */
     double most;
     double rise, fall;
+    double shape[2], rate[2];
+    double off;  /* a row of advantage below 0 whose mean of old - policy is above it has only the
+                    divergence; 0 = no limit */
     double beta; /* weight of the KL divergence from the reference */
 } MxPolicyAttr;
 
@@ -296,7 +312,8 @@ enum {
  * beta (exp(d) - d - 1), d = reference - policy; a row without tokens has no loss. old, reference
  * and advantages get no gradient. Outputs f32: 0  the sum over rows 1  the vector of MX_POLICY_*
  * (no gradient). Sums are in f64, in order. Source: Shao et al. 2024 (grpo), Zheng et al. 2025
- * (mean ratio), MiniMax 2025 (weight), Gao et al. 2025 (gate); MaxText
+ * (mean ratio), MiniMax 2025 (weight), Gao et al. 2025 (gate), DeepSeek-V3.2
+ * 2025 (off, weighs_kl), VESPO as TRL has it (gamma); MaxText
  * experimental/rl/grpo_trainer.py @e591f30c, TRL 1.16 grpo_trainer. */
 MxValue mx_policy(MxTrace *t, MxLogps logp, MxValue weights, MxValue advantages, MxPolicyAttr attr);
 

@@ -56,7 +56,7 @@ static void policy_vjp(const MxVjp *v) {
 
 static void policy_print(MxText *text, const void *attr) {
     static const char *const ratios[] = {"token", "mean", "sum"};
-    static const char *const trusts[] = {"clip", "weight", "gate"};
+    static const char *const trusts[] = {"clip", "weight", "gate", "gamma"};
     const MxPolicyAttr *a = attr;
     mx_text_add(text, "%s %s %s low %g high %g beta %g", trusts[a->trust], ratios[a->ratio],
                 a->sums ? "sums" : "means", a->low, a->high, a->beta);

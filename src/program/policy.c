@@ -14,16 +14,17 @@ enum { AT_NUMBERS = MX_POLICY_COUNT, AT_BALANCE = AT_NUMBERS + REWARDS_NUMBERS }
 // clang-format off
 /* Sources: grpo Shao et al. 2024; gspo-token Zheng et al. 2025; dr_grpo Liu et al. 2025; dapo Yu et
  * al. 2025; rloo Ahmadian et al. 2024; reinforce_pp Hu 2025; cispo MiniMax 2025; sapo Gao et al.
- * 2025. */
+ * 2025; vespo, as TRL 1.16 has it. */
 static const PolicyRow rows_of_policy[] = {
     {.name = "grpo"},
     {.name = "gspo-token", .ratio = MX_RATIO_MEAN},
-    {.name = "dr_grpo", .mean = MEAN_BY_LENGTH, .baseline = BASELINE_GROUP_MEAN},
+    {.name = "dr_grpo", .mean = MEAN_BY_LENGTH, .scale = SCALE_NONE},
     {.name = "dapo", .mean = MEAN_OF_TOKENS},
-    {.name = "rloo", .ratio = MX_RATIO_SUM, .baseline = BASELINE_OTHERS},
-    {.name = "reinforce_pp", .mean = MEAN_OF_TOKENS, .baseline = BASELINE_BATCH},
+    {.name = "rloo", .ratio = MX_RATIO_SUM, .baseline = BASELINE_OTHERS, .scale = SCALE_NONE},
+    {.name = "reinforce_pp", .mean = MEAN_OF_TOKENS, .baseline = BASELINE_BATCH, .scale = SCALE_BATCH},
     {.name = "cispo", .trust = MX_TRUST_WEIGHT, .mean = MEAN_OF_TOKENS},
     {.name = "sapo", .trust = MX_TRUST_GATE},
+    {.name = "vespo", .trust = MX_TRUST_GAMMA, .mean = MEAN_OF_TOKENS},
 };
 // clang-format on
 
@@ -39,19 +40,23 @@ static const struct {
     [MEAN_BY_LENGTH] = {.name = "sequence-mean-token-scale", .sums = true, .by_length = true},
     [MEAN_OF_SUMS] = {.name = "seq-mean-token-sum", .sums = true},
 };
+static const char *const scales[SCALE_COUNT] = {
+    [SCALE_GROUP] = "group", [SCALE_BATCH] = "batch", [SCALE_NONE] = "none"};
 
-const PolicyRow *policy_row(const MxConfig *config) {
-    for (int i = 0; i < MX_COUNT(rows_of_policy); i++)
-        if (!strcmp(rows_of_policy[i].name, config->rl_loss_algo)) return &rows_of_policy[i];
-    MX_BUG("rl.loss_algo is not in the table");
-}
-
-static PolicyMean mean_of(const MxConfig *config) {
-    if (!*config->rl_loss_agg_mode) return policy_row(config)->mean;
-    int mean = 0;
-    while (mean < MEAN_COUNT && strcmp(means[mean].name, config->rl_loss_agg_mode) != 0) mean++;
-    MX_ASSERT(mean < MEAN_COUNT);
-    return (PolicyMean)mean;
+PolicyRow policy_row(const MxConfig *config) {
+    int i = 0;
+    while (i < MX_COUNT(rows_of_policy) && strcmp(rows_of_policy[i].name, config->rl_loss_algo))
+        i++;
+    MX_ASSERT(i < MX_COUNT(rows_of_policy));
+    PolicyRow row = rows_of_policy[i];
+    for (int k = 0; k < MEAN_COUNT; k++)
+        if (!strcmp(means[k].name, config->rl_loss_agg_mode)) row.mean = (PolicyMean)k;
+    for (int k = 0; k < SCALE_COUNT; k++)
+        if (!strcmp(scales[k], config->rl_scale_rewards)) row.scale = (RewardScale)k;
+    const char *level = config->rl_importance_sampling_level;
+    if (*level && row.ratio != MX_RATIO_SUM && row.trust != MX_TRUST_GAMMA)
+        row.ratio = strcmp(level, "token") ? MX_RATIO_MEAN : MX_RATIO_TOKEN;
+    return row;
 }
 
 static bool is_meant(const MxConfig *config) {
@@ -67,21 +72,25 @@ static bool has_reference(const MxConfig *config) {
 }
 
 static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
-    if (means[mean_of(s->config)].by_token)
+    if (means[policy_row(s->config).mean].by_token)
         weights[0] = mx_count_nonzero(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
     else /* a row is one segment */
         weights[0] = mx_count_segments(t, mx_variable(t, batch[MX_INPUTS_SEGMENTATION]));
 }
 
 static MxPolicyAttr policy_attr(const MxConfig *c) {
-    const PolicyRow *row = policy_row(c);
-    bool weighs = row->trust == MX_TRUST_WEIGHT;
-    return (MxPolicyAttr){.ratio = row->ratio,
-                          .trust = row->trust,
+    const PolicyRow row = policy_row(c);
+    bool weighs = row.trust == MX_TRUST_WEIGHT;
+    return (MxPolicyAttr){.ratio = row.ratio,
+                          .trust = row.trust,
+                          .weighs_kl = c->rl_use_bias_correction_kl,
                           .most = weighs ? c->rl_epsilon_high : c->rl_delta,
                           .rise = c->sapo_temperature_pos,
                           .fall = c->sapo_temperature_neg,
-                          .sums = means[mean_of(c)].sums,
+                          .shape = {c->vespo_k_pos, c->vespo_k_neg},
+                          .rate = {c->vespo_lambda_pos, c->vespo_lambda_neg},
+                          .off = c->rl_off_policy_mask_threshold,
+                          .sums = means[row.mean].sums,
                           .low = c->grpo_epsilon,
                           .high = c->rl_epsilon_high < 0 ? c->grpo_epsilon : c->rl_epsilon_high,
                           .beta = c->grpo_beta};
@@ -104,7 +113,8 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     if (sum >= 0) mx_trace_assign(t, sum + 1, loss_output(s, POLICY), false);
     mx_trace_assign(t, mx_copy(t, mx_variable(t, own->numbers)), loss_output(s, NUMBERS), false);
     MxValue loss = mx_ratio(t, sum, total[0], LOSS_EPS);
-    if (means[mean_of(c)].by_length) loss = mx_scale(t, loss, 1 / (double)c->max_target_length);
+    if (means[policy_row(c).mean].by_length)
+        loss = mx_scale(t, loss, 1 / (double)c->max_target_length);
     return program_add_balance(s, t, batch, balance, BALANCE, loss);
 }
 

@@ -132,19 +132,19 @@ static Moments moments_of(const float *x, int64_t n, int64_t stride) {
     return m;
 }
 
-void rewards_advantages(Baseline baseline, const float *rewards, int64_t sides, int64_t groups,
-                        double *out) {
+void rewards_advantages(Baseline baseline, RewardScale scale, const float *rewards, int64_t sides,
+                        int64_t groups, double *out) {
     Moments of_batch = moments_of(rewards, sides * groups, 1);
     for (int64_t g = 0; g < groups; g++) {
         Moments of_group = moments_of(rewards + g, sides, groups);
-        Moments m = baseline == BASELINE_BATCH ? of_batch : of_group;
-        double scale = m.deviation + LOSS_EPS;
-        if (baseline == BASELINE_GROUP_MEAN) scale = 1;
+        double mean = baseline == BASELINE_BATCH ? of_batch.mean : of_group.mean;
+        double deviation = scale == SCALE_BATCH ? of_batch.deviation : of_group.deviation;
+        double unit = scale == SCALE_NONE ? 1 : deviation + LOSS_EPS;
         /* r - (sum - r) / (n - 1) = (r - mean) n / (n - 1) */
-        if (baseline == BASELINE_OTHERS) scale = m.n > 1 ? 1 - 1 / (double)m.n : 1;
+        if (baseline == BASELINE_OTHERS && of_group.n > 1) unit *= 1 - 1 / (double)of_group.n;
         for (int64_t s = 0; s < sides; s++) {
-            double off = (double)rewards[s * groups + g] - m.mean;
-            out[s * groups + g] = isnan(off) ? 0 : off / scale;
+            double off = (double)rewards[s * groups + g] - mean;
+            out[s * groups + g] = isnan(off) ? 0 : off / unit;
         }
     }
 }
@@ -184,7 +184,8 @@ void mx_train_give_rewards(MxTrainState *s, const MxBatch *batch, const float *r
     MX_ASSERT(own && (own->old == MX_NONE || own->measures || logprobs));
     MxArena arena = {.name = "advantages"};
     double *advantages = mx_new_n(&arena, double, part->of_rows);
-    rewards_advantages(policy_row(s->config)->baseline, rewards, sides, groups, advantages);
+    const PolicyRow row = policy_row(s->config);
+    rewards_advantages(row.baseline, row.scale, rewards, sides, groups, advantages);
     make_room(s, own, part->rows * part->length);
     for (int64_t at = 0; at < part->rows; at++) {
         float advantage = (float)advantages[part->row ? part->row[at] : at];

@@ -6,12 +6,18 @@
 
 /* Against what a response's reward is measured. */
 typedef enum Baseline {
-    BASELINE_GROUP,      /* the mean of its group, in standard deviations of it */
-    BASELINE_GROUP_MEAN, /* the mean of its group alone */
-    BASELINE_OTHERS,     /* the mean of the others of its group */
-    BASELINE_BATCH,      /* the mean of the batch, in standard deviations of it */
-    BASELINE_COUNT
+    BASELINE_GROUP,  /* the mean of its group */
+    BASELINE_OTHERS, /* the mean of the others of its group */
+    BASELINE_BATCH,  /* the mean of the batch */
 } Baseline;
+
+/* A word of rl.scale_rewards: in what the difference is measured. */
+typedef enum RewardScale {
+    SCALE_GROUP, /* standard deviations of its group */
+    SCALE_BATCH, /* … of the batch */
+    SCALE_NONE,
+    SCALE_COUNT
+} RewardScale;
 
 /* A word of rl.loss_agg_mode: how losses of tokens become that of a batch. */
 typedef enum PolicyMean {
@@ -29,10 +35,11 @@ typedef struct PolicyRow {
     MxTrust trust;
     PolicyMean mean; /* if no key says another */
     Baseline baseline;
+    RewardScale scale; /* likewise */
 } PolicyRow;
 
-/* policy_row — the one that the config means. */
-const PolicyRow *policy_row(const MxConfig *config);
+/* policy_row — the one that the config means, with what keys say otherwise. */
+PolicyRow policy_row(const MxConfig *config);
 
 /* Numbers of a batch that the host makes: means over its responses, or groups. */
 enum { REWARDS_MEAN, REWARDS_STD, REWARDS_ADVANTAGE, REWARDS_NUMBERS };
@@ -50,13 +57,13 @@ typedef struct Rewards {
 } Rewards;
 
 /* rewards_of — NULL = there are none. rewards_advantages — rewards [sides, groups] less what they
- * are measured against, in f64; NAN = a response that has none, and the advantage 0. Source of
- * BASELINE_GROUP: MaxText experimental/rl/grpo_trainer.py
- * @e591f30c (population deviation, 1e-8 added to it). */
+ * are measured against, in f64; NAN = a response that has none, and the advantage 0. Source:
+ * MaxText experimental/rl/grpo_trainer.py @e591f30c (population deviation, 1e-8 added to it); TRL
+ * 1.16 has the words of rl.scale_rewards. */
 Rewards *rewards_of(const MxTrainState *state);
 /* rewards_old — log-probabilities of the policy that wrote a batch; MX_NONE = the present one. */
 MxValue rewards_old(MxTrainState *state, MxTrace *t, const int *batch);
-void rewards_advantages(Baseline baseline, const float *rewards, int64_t sides, int64_t groups,
-                        double *out);
+void rewards_advantages(Baseline baseline, RewardScale scale, const float *rewards, int64_t sides,
+                        int64_t groups, double *out);
 
 #endif

@@ -285,6 +285,9 @@ static bool converse(Rollouts *r, MxArena *arena, bool is_eval, int64_t i, const
             asked.number[asked.n++] = row;
         }
     }
+    for (int64_t row = 0; row < batch->rows; row++)
+        if (r->config->rl_mask_truncated_completions && responses[row].is_cut)
+            turns_drop(&responses[row]);
     r->turns = (double)n_turns / (double)batch->rows;
     return train_agree(r->comm, !is_first_rank(r) || check_failures(r, last, batch->rows, err),
                        err);

@@ -27,6 +27,7 @@ void turns_write(Response *response, const MxReply *reply) {
     memcpy(response->ids + response->n, reply->tokens.ids, n * sizeof *response->ids);
     memcpy(response->logprobs + response->n, reply->logprobs, n * sizeof *response->logprobs);
     response->n += reply->tokens.n;
+    response->is_cut = reply->is_cut;
 }
 
 void turns_tell(Response *response, const MxTokens *told) {
@@ -34,6 +35,11 @@ void turns_tell(Response *response, const MxTokens *told) {
         response->ids[response->n] = TURNS_TOLD(told->ids[i]);
         response->logprobs[response->n++] = 0;
     }
+}
+
+void turns_drop(Response *response) {
+    for (int64_t i = 0; i < response->n; i++)
+        if (response->ids[i] >= 0) response->ids[i] = TURNS_TOLD(response->ids[i]);
 }
 
 /* ---- what is told */

@@ -10,6 +10,7 @@ typedef struct Response {
     int32_t *ids;    /* [n] what the policy wrote; TURNS_TOLD(id) of what it was told */
     float *logprobs; /* [n] with which it was written; 0 of what was told */
     int64_t n;
+    bool is_cut;    /* its last turn was */
     MxText history; /* its turns that were answered: objects of JSON, a comma behind each */
 } Response;
 
@@ -24,6 +25,8 @@ Response *turns_new(MxArena *arena, int64_t n, int64_t length);
 MxTokens turns_prompt(MxArena *arena, MxTokens prompt, const Response *response);
 void turns_write(Response *response, const MxReply *reply);
 void turns_tell(Response *response, const MxTokens *told);
+/* turns_drop — all that it has written is as if it had been told, so that none of it is learnt. */
+void turns_drop(Response *response);
 
 /* turns_encode — the tokens of what is told.
  *   told       a text, or a list of messages: what the chat template writes behind a message of the

@@ -18,8 +18,14 @@ static double token_loss(const MxPolicyAttr *a, double ratio, double advantage, 
     return plain < bounded ? -plain : -bounded;
 }
 
+/* The same for the product of all ratios of its row. */
+static double gamma_loss(const MxPolicyAttr *a, double w, double advantage, double logp) {
+    double k = a->shape[advantage < 0], lambda = a->rate[advantage < 0];
+    return -exp(lambda) * pow(w, k) * exp(-lambda * w) * advantage * logp;
+}
+
 static bool is_bounded(const MxPolicyAttr *a, double ratio, double advantage) {
-    if (a->trust == MX_TRUST_GATE) return false;
+    if (a->trust == MX_TRUST_GATE || a->trust == MX_TRUST_GAMMA) return false;
     if (a->trust == MX_TRUST_WEIGHT) return advantage > 0 && ratio > a->most;
     return advantage > 0 ? ratio > 1 + a->high : advantage < 0 && ratio < 1 - a->low;
 }
@@ -30,18 +36,23 @@ static void add_row(const Reference *r, int64_t row, double *total) {
     const double *logp = r->in[0] + row * T, *weights = r->in[1] + row * T;
     const double *old = r->in[3] + row * T;
     const double *reference = a->has_reference ? r->in[4] + row * T : logp;
-    double n = 0, sum = 0, loss = 0, advantage = r->in[2][row * T];
+    double n = 0, sum = 0, loss = 0, far = 0, advantage = r->in[2][row * T];
     for (int64_t i = 0; i < T; i++) {
         n += weights[i] != 0;
         sum += weights[i] != 0 ? logp[i] - old[i] : 0;
+        far += weights[i] != 0 ? fmax(fmin(logp[i] - old[i], 20), -20) : 0;
     }
+    bool is_off = a->off > 0 && advantage < 0 && -sum / n > a->off;
+    far = fmax(fmin(far, 20), log(1e-8));
     for (int64_t i = 0; i < T; i++) {
         if (weights[i] == 0) continue;
         double ratio = a->ratio == MX_RATIO_TOKEN  ? exp(logp[i] - old[i])
                        : a->ratio == MX_RATIO_MEAN ? exp(sum / n)
                                                    : exp(sum);
         double kl = exp(reference[i] - logp[i]) - (reference[i] - logp[i]) - 1;
-        loss += token_loss(a, ratio, advantage, logp[i]) + a->beta * kl;
+        double own = a->trust == MX_TRUST_GAMMA ? gamma_loss(a, exp(far), advantage, logp[i])
+                                                : token_loss(a, ratio, advantage, logp[i]);
+        loss += (is_off ? 0 : own) + a->beta * kl * (a->weighs_kl ? ratio : 1);
         total[MX_POLICY_GAIN] += advantage * logp[i] / n;
         total[MX_POLICY_KL] += kl;
         total[MX_POLICY_CLIPPED] += is_bounded(a, ratio, advantage);
@@ -75,6 +86,11 @@ const OpTest test_policy = {
         {"gates", ATTR(MxPolicyAttr, .trust = MX_TRUST_GATE, .rise = 1, .fall = 1.5, .has_reference = true, .beta = 0.1), BESIDE, NULL, 0},
         {"gates of rows", ATTR(MxPolicyAttr, .trust = MX_TRUST_GATE, .rise = 2, .fall = 0.5, .ratio = MX_RATIO_MEAN, .sums = true), ALONE, NULL, 0},
         {"a bound", ATTR(MxPolicyAttr, BOUNDS, .most = 1.5), ALONE, NULL, CASE_NO_SLOPE},
+        {"gammas", ATTR(MxPolicyAttr, .trust = MX_TRUST_GAMMA, .shape = {2, 3}, .rate = {3, 2}, .sums = true), "f6,9:logp0.2 i6,9:flags0.3 f6,9 f6,9:logp0.2", NULL, CASE_DETACHED},
+        {"divergences by ratios", ATTR(MxPolicyAttr, BOUNDS, .weighs_kl = true, .has_reference = true, .beta = 0.5), BESIDE, NULL, 0},
+        {"divergences by ratios of rows", ATTR(MxPolicyAttr, BOUNDS, .weighs_kl = true, .ratio = MX_RATIO_MEAN, .has_reference = true, .beta = 0.5), BESIDE, NULL, 0},
+        {"divergences by products", ATTR(MxPolicyAttr, .low = 0.9, .high = 4, .ratio = MX_RATIO_SUM, .weighs_kl = true, .has_reference = true, .beta = 0.5), "f6,3:logp0.4 i6,3 f6,3 f6,3:logp0.4 f6,3:logp0.4", NULL, 0},
+        {"rows that are off", ATTR(MxPolicyAttr, BOUNDS, .off = 0.02, .has_reference = true, .beta = 0.1), BESIDE, NULL, 0},
         {"nothing counts", ATTR(MxPolicyAttr, BOUNDS), "f6,9:logp0.7 i6,9:flags1 f6,9 f6,9:logp0.7", NULL, CASE_NO_SLOPE},
         {"large", ATTR(MxPolicyAttr, BOUNDS, .has_reference = true, .beta = 0.1), "f74,1031:logp0.7 i74,1031:flags0.3 f74,1031 f74,1031:logp0.7 f74,1031:logp0.7", NULL, CASE_NO_SLOPE},
         {NULL, ATTR(MxPolicyAttr, BOUNDS), "f4,5:logp0.7 i4,5 f4,5 f4,5:logp0.7", "f f6", 0},

@@ -94,7 +94,7 @@ static void advantages_of(const int32_t *weights, int64_t sides, float *out) {
         for (int64_t t = 0; t < LENGTH; t++) n += weights[row * LENGTH + t];
         rewards[row % sides * groups + row / sides] = -fabsf(20 - (float)(1 + n));
     }
-    rewards_advantages(BASELINE_GROUP, rewards, sides, groups, own);
+    rewards_advantages(BASELINE_GROUP, SCALE_GROUP, rewards, sides, groups, own);
     for (int64_t i = 0; i < N; i++) {
         const int64_t row = i / LENGTH;
         out[i] = (float)own[row % sides * groups + row / sides];

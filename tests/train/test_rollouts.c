@@ -97,6 +97,28 @@ START_TEST(one_token_to_choose_from) {
 }
 END_TEST
 
+/* Completions that were cut are no targets, but have rewards: there are next to no others here. */
+START_TEST(cut_completions_may_not_count) {
+    MxArena arena = {0};
+    for (int masks = 0; masks < 2; masks++) {
+        const char *dir = process_dir(&arena, masks ? "masked" : "kept");
+        int n, code = run(&arena, dir,
+                          mx_arena_printf(&arena,
+                                          "steps=2 rl.reward=regex rl.reward_pattern=^[a-z] "
+                                          "rl.num_iterations=2 rl.mask_truncated_completions=%s",
+                                          masks ? "true" : "false"));
+        ck_assert_msg(code == 0, "%s", log_of(&arena, dir));
+        MetricsLine *lines = lines_of(&arena, dir, &n);
+        for (int k = 0; k < 2; k++) { /* the second step recalls what the first has kept */
+            double length = process_number(&lines[k], "learning/completion_length");
+            ck_assert_msg(masks ? length < 2 : length > 6, "%g", length);
+            ck_assert_double_gt(process_number(&lines[k], "learning/avg_reward"), 0);
+        }
+    }
+    mx_arena_release(&arena);
+}
+END_TEST
+
 /* ---- programs */
 
 /* What a program does with each line, `i` counted from 1 since it was started. */
@@ -315,6 +337,7 @@ Suite *rollouts_suite(void) {
     TCase *tcase = tcase_create("rollouts");
     tcase_set_timeout(tcase, TIMEOUT_S);
     tcase_add_test(tcase, rewards_rise);
+    tcase_add_test(tcase, cut_completions_may_not_count);
     tcase_add_loop_test(tcase, what_is_recorded_is_what_is_measured, 0, MX_COUNT(caps));
     tcase_add_test(tcase, one_token_to_choose_from);
     tcase_add_loop_test(tcase, answers_are_what_counts, 0, MX_COUNT(programs));

@@ -15,6 +15,9 @@ typedef struct Row {
     int64_t length;
     double advantage, n; /* tokens that count */
     double ratio;        /* of the row, where tokens have none of their own */
+    double product;      /* of all ratios, as its logarithm */
+    double kl;           /* the sum of divergences from the reference */
+    bool is_off;         /* only these count */
 } Row;
 
 static const float *row_of(const MxKernelCall *call, int input, int64_t row) {
@@ -25,6 +28,17 @@ static double log_ratio(const Row *r, int64_t i) {
     return (double)r->logp[i] - (double)r->old[i];
 }
 
+/* exp(d) - d - 1 and its slope. */
+static double divergence(const Row *r, int64_t i, double *slope) {
+    double d = r->reference ? (double)r->reference[i] - (double)r->logp[i] : 0;
+    *slope = -expm1(d);
+    return expm1(d) - d;
+}
+
+static double within(double x, double low, double high) {
+    return fmin(fmax(x, low), high);
+}
+
 static Row read_row(const MxKernelCall *call, int64_t row) {
     const MxPolicyAttr *attr = call->attr;
     Row r = {.attr = attr, .length = call->in_type[LOGP].shape.dim[1]};
@@ -33,13 +47,17 @@ static Row read_row(const MxKernelCall *call, int64_t row) {
     r.advantage = (double)*row_of(call, ADVANTAGES, row);
     r.old = row_of(call, OLD, row);
     if (attr->has_reference) r.reference = row_of(call, REFERENCE, row);
-    double sum = 0;
+    double sum = 0, slope;
     for (int64_t i = 0; i < r.length; i++) {
         if (!r.weights[i]) continue;
         sum += log_ratio(&r, i);
+        r.product += within(log_ratio(&r, i), -MX_POLICY_FAR, MX_POLICY_FAR);
+        r.kl += divergence(&r, i, &slope);
         r.n++;
     }
     r.ratio = exp(attr->ratio == MX_RATIO_MEAN ? sum / fmax(r.n, 1) : sum);
+    r.product = within(r.product, log(MX_POLICY_LEAST), MX_POLICY_FAR);
+    r.is_off = attr->off > 0 && r.advantage < 0 && -sum / fmax(r.n, 1) > attr->off;
     return r;
 }
 
@@ -54,10 +72,12 @@ static double at_most(const MxPolicyAttr *a, double ratio) {
 static double clip(const Row *r, int64_t i, double ratio, double *slope, bool *is_bounded) {
     (void)i;
     const MxPolicyAttr *a = r->attr;
-    double bounded = fmin(fmax(ratio, 1 - a->low), 1 + a->high), kept = at_most(a, ratio);
-    *is_bounded = kept * r->advantage > bounded * r->advantage;
-    *slope = *is_bounded || kept < ratio ? 0 : -ratio * r->advantage;
-    return -(*is_bounded ? bounded : kept) * r->advantage;
+    double bounded = within(ratio, 1 - a->low, 1 + a->high), kept = at_most(a, ratio);
+    bool is_less = bounded * r->advantage < kept * r->advantage;
+    double used = is_less ? bounded : kept;
+    *is_bounded = is_less && bounded != ratio;
+    *slope = used == ratio ? -ratio * r->advantage : 0;
+    return -used * r->advantage;
 }
 
 static double weight(const Row *r, int64_t i, double ratio, double *slope, bool *is_bounded) {
@@ -76,19 +96,28 @@ static double gate(const Row *r, int64_t i, double ratio, double *slope, bool *i
     return -r->advantage * 4 / tau * open;
 }
 
-static Trusted *const trusted[MX_TRUST_COUNT] = {
-    [MX_TRUST_CLIP] = clip, [MX_TRUST_WEIGHT] = weight, [MX_TRUST_GATE] = gate};
-
-static double loss_of(const Row *r, int64_t i, double *slope, bool *is_bounded) {
-    double ratio = r->attr->ratio == MX_RATIO_TOKEN ? exp(log_ratio(r, i)) : r->ratio;
-    return trusted[r->attr->trust](r, i, ratio, slope, is_bounded);
+static double gamma_of(const Row *r, int64_t i, double ratio, double *slope, bool *is_bounded) {
+    (void)ratio;
+    int side = r->advantage < 0;
+    double rate = r->attr->rate[side];
+    *is_bounded = false;
+    *slope = -r->advantage * exp(r->attr->shape[side] * r->product + rate - rate * exp(r->product));
+    return *slope * (double)r->logp[i];
 }
 
-/* exp(d) - d - 1 and its slope. */
-static double divergence(const Row *r, int64_t i, double *slope) {
-    double d = r->reference ? (double)r->reference[i] - (double)r->logp[i] : 0;
-    *slope = -expm1(d);
-    return expm1(d) - d;
+static Trusted *const trusted[MX_TRUST_COUNT] = {[MX_TRUST_CLIP] = clip,
+                                                 [MX_TRUST_WEIGHT] = weight,
+                                                 [MX_TRUST_GATE] = gate,
+                                                 [MX_TRUST_GAMMA] = gamma_of};
+
+static double ratio_of(const Row *r, int64_t i) {
+    return r->attr->ratio == MX_RATIO_TOKEN ? exp(log_ratio(r, i)) : r->ratio;
+}
+
+static double loss_of(const Row *r, int64_t i, double *slope, bool *is_bounded) {
+    double loss = trusted[r->attr->trust](r, i, ratio_of(r, i), slope, is_bounded);
+    if (r->is_off) *slope = 0;
+    return r->is_off ? 0 : loss;
 }
 
 /* ---- forward */
@@ -114,7 +143,8 @@ static void sum_rows(const void *context, int64_t begin, int64_t end, int worker
             bool is_bounded;
             if (!r.weights[i]) continue;
             double kl = divergence(&r, i, &slope);
-            loss += r.attr->beta * kl + loss_of(&r, i, &slope, &is_bounded);
+            double weight = r.attr->weighs_kl ? ratio_of(&r, i) : 1;
+            loss += r.attr->beta * weight * kl + loss_of(&r, i, &slope, &is_bounded);
             sums[MX_POLICY_GAIN] += r.advantage * (double)r.logp[i] / r.n;
             sums[MX_POLICY_KL] += kl;
             sums[MX_POLICY_CLIPPED] += is_bounded;
@@ -148,16 +178,26 @@ const MxKernel cpu_policy = {.scratch = policy_scratch, .run = policy_run};
 /* A ratio of a row moves with each of its tokens, and all their losses with it: of a sum n times,
  * of a mean n times 1/n. */
 static double slope_of(const Row *r, int64_t i) {
-    bool is_bounded;
+    bool is_bounded, is_moved = r->attr->trust != MX_TRUST_GAMMA;
     double slope;
     loss_of(r, i, &slope, &is_bounded);
-    return r->attr->ratio == MX_RATIO_SUM ? slope * r->n : slope;
+    return r->attr->ratio == MX_RATIO_SUM && is_moved ? slope * r->n : slope;
+}
+
+/* Of the divergence, as far as the token moves it: its own, and where it is weighed the ratio, with
+ * that of a row all others. */
+static double slope_of_kl(const Row *r, int64_t i) {
+    double slope, own = divergence(r, i, &slope);
+    if (!r->attr->weighs_kl) return slope;
+    if (r->attr->ratio == MX_RATIO_MEAN) own = r->kl / fmax(r->n, 1);
+    if (r->attr->ratio == MX_RATIO_SUM) own = r->kl;
+    return ratio_of(r, i) * (slope + own);
 }
 
 static void grad_rows(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const MxKernelCall *call = context;
-    double dloss = (double)*(const float *)call->in[call->n_in - 1], of_kl;
+    double dloss = (double)*(const float *)call->in[call->n_in - 1];
     for (int64_t row = begin; row < end; row++) {
         Row r = read_row(call, row);
         float *dlogp = (float *)call->out[0] + row * r.length;
@@ -165,8 +205,7 @@ static void grad_rows(const void *context, int64_t begin, int64_t end, int worke
         for (int64_t i = 0; i < r.length; i++) {
             dlogp[i] = 0;
             if (!r.weights[i]) continue;
-            divergence(&r, i, &of_kl);
-            dlogp[i] = (float)(share * (slope_of(&r, i) + r.attr->beta * of_kl));
+            dlogp[i] = (float)(share * (slope_of(&r, i) + r.attr->beta * slope_of_kl(&r, i)));
         }
     }
 }

@@ -20,33 +20,55 @@ typedef struct Row {
     int64_t at;
     double advantage, n; /* n: tokens that count */
     double ratio;        /* of the row, where tokens have none of their own */
+    double product;      /* of all ratios, as its logarithm */
+    double kl;           /* the sum of divergences from the reference */
+    bool is_off;         /* only these count */
 } Row;
 
 __device__ static double log_ratio(const Policy &g, int64_t i) {
     return (double)g.logp[i] - (double)g.old[i];
 }
 
+/* exp(d) - d - 1 and its slope. */
+__device__ static double divergence(const Policy &g, int64_t i, double *slope) {
+    double d = g.reference ? (double)g.reference[i] - (double)g.logp[i] : 0;
+    *slope = -expm1(d);
+    return expm1(d) - d;
+}
+
+__device__ static double within(double x, double low, double high) {
+    return fmin(fmax(x, low), high);
+}
+
 __device__ static Row read_row(const Policy &g) {
     Row r = {};
-    double sum = 0, n = 0;
+    double sum = 0, n = 0, product = 0, kl = 0, slope;
     r.at = blockIdx.x * g.time;
     r.advantage = (double)g.advantages[r.at];
     for (int64_t i = r.at + threadIdx.x; i < r.at + g.time; i += GPU_BLOCK) {
         if (!g.weights[i]) continue;
         sum += log_ratio(g, i);
+        product += within(log_ratio(g, i), -MX_POLICY_FAR, MX_POLICY_FAR);
+        kl += divergence(g, i, &slope);
         n++;
     }
-    sum = gpu_block_sum(sum);
-    r.n = gpu_block_sum(n);
+    sum = gpu_block_sum(sum), product = gpu_block_sum(product);
+    r.kl = gpu_block_sum(kl), r.n = gpu_block_sum(n);
     r.ratio = exp(g.attr.ratio == MX_RATIO_MEAN ? sum / fmax(r.n, 1.0) : sum);
+    r.product = within(product, log(MX_POLICY_LEAST), MX_POLICY_FAR);
+    r.is_off = g.attr.off > 0 && r.advantage < 0 && -sum / fmax(r.n, 1.0) > g.attr.off;
     return r;
 }
 
-/* The loss of a token, and its slope by the log-ratio. */
-__device__ static double loss_of(const Policy &g, const Row &r, int64_t i, double *slope,
+__device__ static double ratio_of(const Policy &g, const Row &r, int64_t i) {
+    return g.attr.ratio == MX_RATIO_TOKEN ? exp(log_ratio(g, i)) : r.ratio;
+}
+
+/* The loss of a token for its ratio, and its slope by the log-ratio. */
+__device__ static double trusted(const Policy &g, const Row &r, int64_t i, double *slope,
                                  bool *is_bounded) {
     const MxPolicyAttr &a = g.attr;
-    double ratio = a.ratio == MX_RATIO_TOKEN ? exp(log_ratio(g, i)) : r.ratio;
+    double ratio = ratio_of(g, r, i);
     double kept = a.most > 0 ? fmin(ratio, a.most) : ratio;
     if (a.trust == MX_TRUST_WEIGHT) {
         *is_bounded = kept < ratio && r.advantage > 0;
@@ -59,17 +81,36 @@ __device__ static double loss_of(const Policy &g, const Row &r, int64_t i, doubl
         *slope = -r.advantage * 4 * open * (1 - open) * ratio;
         return -r.advantage * 4 / tau * open;
     }
-    double bounded = fmin(fmax(ratio, 1 - a.low), 1 + a.high);
-    *is_bounded = kept * r.advantage > bounded * r.advantage;
-    *slope = *is_bounded || kept < ratio ? 0 : -ratio * r.advantage;
-    return -(*is_bounded ? bounded : kept) * r.advantage;
+    if (a.trust == MX_TRUST_GAMMA) {
+        int side = r.advantage < 0;
+        double rate = a.rate[side];
+        *is_bounded = false;
+        *slope = -r.advantage * exp(a.shape[side] * r.product + rate - rate * exp(r.product));
+        return *slope * (double)g.logp[i];
+    }
+    double bounded = within(ratio, 1 - a.low, 1 + a.high);
+    bool is_less = bounded * r.advantage < kept * r.advantage;
+    double used = is_less ? bounded : kept;
+    *is_bounded = is_less && bounded != ratio;
+    *slope = used == ratio ? -ratio * r.advantage : 0;
+    return -used * r.advantage;
 }
 
-/* exp(d) - d - 1 and its slope. */
-__device__ static double divergence(const Policy &g, int64_t i, double *slope) {
-    double d = g.reference ? (double)g.reference[i] - (double)g.logp[i] : 0;
-    *slope = -expm1(d);
-    return expm1(d) - d;
+__device__ static double loss_of(const Policy &g, const Row &r, int64_t i, double *slope,
+                                 bool *is_bounded) {
+    double loss = trusted(g, r, i, slope, is_bounded);
+    if (r.is_off) *slope = 0;
+    return r.is_off ? 0 : loss;
+}
+
+/* Of the divergence, as far as the token moves it: its own, and where it is weighed the ratio, with
+ * that of a row all others. */
+__device__ static double slope_of_kl(const Policy &g, const Row &r, int64_t i) {
+    double slope, own = divergence(g, i, &slope);
+    if (!g.attr.weighs_kl) return slope;
+    if (g.attr.ratio == MX_RATIO_MEAN) own = r.kl / fmax(r.n, 1.0);
+    if (g.attr.ratio == MX_RATIO_SUM) own = r.kl;
+    return ratio_of(g, r, i) * (slope + own);
 }
 
 __global__ void __launch_bounds__(GPU_BLOCK) policy_kernel(Policy g) {
@@ -78,8 +119,8 @@ __global__ void __launch_bounds__(GPU_BLOCK) policy_kernel(Policy g) {
     for (int64_t i = r.at + threadIdx.x; i < r.at + g.time; i += GPU_BLOCK) {
         bool is_bounded;
         if (!g.weights[i]) continue;
-        double own = divergence(g, i, &slope);
-        loss += g.attr.beta * own + loss_of(g, r, i, &slope, &is_bounded);
+        double own = divergence(g, i, &slope), weight = g.attr.weighs_kl ? ratio_of(g, r, i) : 1;
+        loss += g.attr.beta * weight * own + loss_of(g, r, i, &slope, &is_bounded);
         gain += r.advantage * (double)g.logp[i] / r.n;
         kl += own;
         clipped += is_bounded;
@@ -105,9 +146,9 @@ __global__ void __launch_bounds__(GPU_BLOCK) policy_grad_kernel(Policy g) {
         bool is_bounded;
         double of_loss = 0, of_kl = 0;
         if (g.weights[i]) {
-            divergence(g, i, &of_kl);
+            of_kl = slope_of_kl(g, r, i);
             loss_of(g, r, i, &of_loss, &is_bounded);
-            if (g.attr.ratio == MX_RATIO_SUM) of_loss *= r.n;
+            if (g.attr.ratio == MX_RATIO_SUM && g.attr.trust != MX_TRUST_GAMMA) of_loss *= r.n;
         }
         g.dlogp[i] = g.weights[i] ? (float)(share * (of_loss + g.attr.beta * of_kl)) : 0;
     }
