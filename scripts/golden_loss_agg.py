@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/train/loss_agg.h5: how tunix's aggregate_loss makes a batch's loss of those of tokens.
+"""Makes tests/golden/train/loss_agg.h5: how tunix's aggregate_loss makes a batch's loss of those of tokens, and its
+compute_kl_divergence those of log-probabilities (kl/<method>: the mean over tokens that count, and its gradient).
 
     JAX_PLATFORMS=cpu golden_loss_agg.py TUNIX OUT.h5      (TUNIX: the folder of the package of google-tunix 0.1.7)
 
@@ -18,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 MODES = ("token-mean", "sequence-mean-token-mean", "sequence-mean-token-scale", "seq-mean-token-sum")
-NAMES = ("aggregate_loss", "_check_get_norm")
+NAMES = ("aggregate_loss", "_check_get_norm", "compute_kl_divergence")
+METHODS = ("low_var_kl", "kl", "mse_kl")
 
 
 def main():
@@ -40,6 +42,12 @@ def main():
             loss = found["aggregate_loss"](jnp.asarray(losses), jnp.asarray(mask), mode)
             file["loss/" + mode] = np.float32(loss)
             print(mode, loss)
+        file["reference"] = reference = (logprobs + rng.normal(size=(4, 8)) * 0.5).astype(np.float32)
+        for method in METHODS:
+            mean = lambda logps: (found["compute_kl_divergence"](logps, reference, method) * mask).sum() / mask.sum()
+            kl, gradient = jax.value_and_grad(mean)(jnp.asarray(logprobs))
+            file[f"kl/{method}/mean"], file[f"kl/{method}/gradient"] = np.float32(kl), np.asarray(gradient)
+            print(method, kl)
 
 
 if __name__ == "__main__":

@@ -271,6 +271,9 @@ typedef enum MxTrust {
     MX_TRUST_COUNT
 } MxTrust;
 
+/* The divergence of a token, of d = reference - policy: exp(d) - d - 1, -d, or d^2 / 2. */
+typedef enum MxKl { MX_KL_LOW_VAR, MX_KL_PLAIN, MX_KL_SQUARE, MX_KL_COUNT } MxKl;
+
 /* Of a product of ratios: limits of its logarithm and of that of each ratio, and the least. */
 #define MX_POLICY_FAR   20.0
 #define MX_POLICY_LEAST 1e-8
@@ -278,6 +281,7 @@ typedef enum MxTrust {
 typedef struct MxPolicyAttr {
     MxRatio ratio;
     MxTrust trust;
+    MxKl kl;
     bool sums; /* a row's loss is the sum over its tokens, otherwise their mean */
     bool has_reference;
     bool weighs_kl;   /* the divergence from the reference is multiplied by rho */
@@ -300,7 +304,7 @@ typedef struct MxLogps {
 enum {
     MX_POLICY_LOSS,
     MX_POLICY_GAIN,    /* advantage times the mean log-probability of the row's tokens */
-    MX_POLICY_KL,      /* over tokens, of exp(d) - d - 1 */
+    MX_POLICY_KL,      /* divergences of tokens */
     MX_POLICY_CLIPPED, /* tokens whose ratio is clipped */
     MX_POLICY_TOKENS,  /* tokens that count */
     MX_POLICY_ROWS,
@@ -309,7 +313,7 @@ enum {
 
 /* mx_policy — loss of responses by their advantages A, f32 [R, T], of which the first in each row
  * is used. A token counts where weights i32 [R, T] is not 0. Its loss is what MxTrust says plus
- * beta (exp(d) - d - 1), d = reference - policy; a row without tokens has no loss. old, reference
+ * beta times its divergence from the reference; a row without tokens has no loss. old, reference
  * and advantages get no gradient. Outputs f32: 0  the sum over rows 1  the vector of MX_POLICY_*
  * (no gradient). Sums are in f64, in order. Source: Shao et al. 2024 (grpo), Zheng et al. 2025
  * (mean ratio), MiniMax 2025 (weight), Gao et al. 2025 (gate), DeepSeek-V3.2

@@ -57,9 +57,10 @@ static void policy_vjp(const MxVjp *v) {
 static void policy_print(MxText *text, const void *attr) {
     static const char *const ratios[] = {"token", "mean", "sum"};
     static const char *const trusts[] = {"clip", "weight", "gate", "gamma"};
+    static const char *const divergences[] = {"low_var", "plain", "square"};
     const MxPolicyAttr *a = attr;
-    mx_text_add(text, "%s %s %s low %g high %g beta %g", trusts[a->trust], ratios[a->ratio],
-                a->sums ? "sums" : "means", a->low, a->high, a->beta);
+    mx_text_add(text, "%s %s %s low %g high %g beta %g %s", trusts[a->trust], ratios[a->ratio],
+                a->sums ? "sums" : "means", a->low, a->high, a->beta, divergences[a->kl]);
 }
 
 const MxOp op_policy = {

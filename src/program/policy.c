@@ -43,6 +43,17 @@ static const struct {
 static const char *const scales[SCALE_COUNT] = {
     [SCALE_GROUP] = "group", [SCALE_BATCH] = "batch", [SCALE_NONE] = "none"};
 
+/* Source: tunix rl/common.py, compute_kl_divergence @0.1.7. */
+static const char *const divergences[MX_KL_COUNT] = {
+    [MX_KL_LOW_VAR] = "low_var_kl", [MX_KL_PLAIN] = "kl", [MX_KL_SQUARE] = "mse_kl"};
+
+static MxKl kl_of(const MxConfig *config) {
+    int i = 0;
+    while (i < MX_KL_COUNT && strcmp(divergences[i], config->rl_kl_loss_mode)) i++;
+    MX_ASSERT(i < MX_KL_COUNT);
+    return (MxKl)i;
+}
+
 PolicyRow policy_row(const MxConfig *config) {
     int i = 0;
     while (i < MX_COUNT(rows_of_policy) && strcmp(rows_of_policy[i].name, config->rl_loss_algo))
@@ -83,6 +94,7 @@ static MxPolicyAttr policy_attr(const MxConfig *c) {
     bool weighs = row.trust == MX_TRUST_WEIGHT;
     return (MxPolicyAttr){.ratio = row.ratio,
                           .trust = row.trust,
+                          .kl = kl_of(c),
                           .weighs_kl = c->rl_use_bias_correction_kl,
                           .most = weighs ? c->rl_epsilon_high : c->rl_delta,
                           .rise = c->sapo_temperature_pos,

@@ -49,7 +49,9 @@ static void add_row(const Reference *r, int64_t row, double *total) {
         double ratio = a->ratio == MX_RATIO_TOKEN  ? exp(logp[i] - old[i])
                        : a->ratio == MX_RATIO_MEAN ? exp(sum / n)
                                                    : exp(sum);
-        double kl = exp(reference[i] - logp[i]) - (reference[i] - logp[i]) - 1;
+        double d = reference[i] - logp[i], kl = exp(d) - d - 1;
+        if (a->kl == MX_KL_PLAIN) kl = logp[i] - reference[i];
+        if (a->kl == MX_KL_SQUARE) kl = 0.5 * pow(d, 2);
         double own = a->trust == MX_TRUST_GAMMA ? gamma_loss(a, exp(far), advantage, logp[i])
                                                 : token_loss(a, ratio, advantage, logp[i]);
         loss += (is_off ? 0 : own) + a->beta * kl * (a->weighs_kl ? ratio : 1);
@@ -90,6 +92,8 @@ const OpTest test_policy = {
         {"divergences by ratios", ATTR(MxPolicyAttr, BOUNDS, .weighs_kl = true, .has_reference = true, .beta = 0.5), BESIDE, NULL, 0},
         {"divergences by ratios of rows", ATTR(MxPolicyAttr, BOUNDS, .weighs_kl = true, .ratio = MX_RATIO_MEAN, .has_reference = true, .beta = 0.5), BESIDE, NULL, 0},
         {"divergences by products", ATTR(MxPolicyAttr, .low = 0.9, .high = 4, .ratio = MX_RATIO_SUM, .weighs_kl = true, .has_reference = true, .beta = 0.5), "f6,3:logp0.4 i6,3 f6,3 f6,3:logp0.4 f6,3:logp0.4", NULL, 0},
+        {"plain divergences", ATTR(MxPolicyAttr, BOUNDS, .kl = MX_KL_PLAIN, .has_reference = true, .beta = 0.5), BESIDE, NULL, 0},
+        {"squared divergences", ATTR(MxPolicyAttr, BOUNDS, .kl = MX_KL_SQUARE, .weighs_kl = true, .has_reference = true, .beta = 0.5), BESIDE, NULL, 0},
         {"rows that are off", ATTR(MxPolicyAttr, BOUNDS, .off = 0.02, .has_reference = true, .beta = 0.1), BESIDE, NULL, 0},
         {"nothing counts", ATTR(MxPolicyAttr, BOUNDS), "f6,9:logp0.7 i6,9:flags1 f6,9 f6,9:logp0.7", NULL, CASE_NO_SLOPE},
         {"large", ATTR(MxPolicyAttr, BOUNDS, .has_reference = true, .beta = 0.1), "f74,1031:logp0.7 i74,1031:flags0.3 f74,1031 f74,1031:logp0.7 f74,1031:logp0.7", NULL, CASE_NO_SLOPE},

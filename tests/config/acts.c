@@ -63,6 +63,7 @@ static const char *another(MxKey key) {
         {MX_KEY_rl_loss_agg_mode, "token-mean"},
         {MX_KEY_rl_importance_sampling_level, "sequence"},
         {MX_KEY_rl_scale_rewards, "batch"},
+        {MX_KEY_rl_kl_loss_mode, "kl"},
         {MX_KEY_rl_reward, "exact"},
         {MX_KEY_vision_encoder_block, "gemma3"},
         {MX_KEY_num_channels_for_vit, "4"},

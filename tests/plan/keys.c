@@ -155,6 +155,7 @@ static const struct {
     {MX_KEY_rl_loss_agg_mode, "seq-mean-token-sum"},
     {MX_KEY_rl_importance_sampling_level, "sequence"},
     {MX_KEY_rl_scale_rewards, "none"},
+    {MX_KEY_rl_kl_loss_mode, "kl"},
     {MX_KEY_rl_reward, "length"},
     {MX_KEY_rl_reward_command, "x"},
     {MX_KEY_reasoning_start_token, "<x>"},

@@ -323,6 +323,32 @@ static void check_trl(const char *name, int how) {
                 var_values(&arena, g.run, g.dlogp), want, N);
 }
 
+/* Without advantages the loss is the mean divergence. */
+START_TEST(divergences_are_tunixs) {
+    static const char *const names[MX_KL_COUNT] = {"low_var_kl", "kl", "mse_kl"};
+    enum { KL_LENGTH = 8, N = ROWS * KL_LENGTH };
+    if (!open_file("train/loss_agg.h5")) return;
+    const char *group = mx_arena_printf(&arena, "kl/%s", names[_i]);
+    const float *mask = array("", "mask", NULL), none[N] = {0};
+    int32_t weights[N];
+    double tokens = 0;
+    for (int i = 0; i < N; i++) tokens += weights[i] = (int32_t)mask[i];
+    Given g;
+    open_given(&g, MX_SHAPE(ROWS, KL_LENGTH),
+               (MxPolicyAttr){.kl = (MxKl)_i, .beta = 1, .sums = true}, tokens);
+    var_fill(g.run, g.logp, array("", "logprobs", NULL));
+    var_fill(g.run, g.old, array("", "logprobs", NULL));
+    var_fill(g.run, g.reference, array("", "reference", NULL));
+    var_fill(g.run, g.weights, weights);
+    var_fill(g.run, g.advantages, none);
+    mx_run_entry(g.run, 0);
+    check_figure(CLOSE_LOSS, group, (double)*(const float *)var_values(&arena, g.run, g.loss),
+                 (double)*array(group, "mean", NULL));
+    close_array(&(Close){.golden = golden, .kind = CLOSE_GRADIENT, .what = group},
+                var_values(&arena, g.run, g.dlogp), array(group, "gradient", NULL), N);
+}
+END_TEST
+
 /* TRL's deviations are those of samples, and 1e-4 is added to them. */
 START_TEST(advantages_are_trls) {
     enum { SIDES_OF = 4, N = 12 };
@@ -374,6 +400,7 @@ Suite *policy_suite(void) {
     tcase_add_loop_test(tcase, maxtext_loss_and_gradient, 0, MX_COUNT(cases));
     tcase_add_loop_test(tcase, accumulation_changes_nothing, 0, 5);
     tcase_add_loop_test(tcase, means_are_tunixs, 0, 5);
+    tcase_add_loop_test(tcase, divergences_are_tunixs, 0, MX_KL_COUNT);
     tcase_add_loop_test(tcase, advantages_are_trls, 0, SCALE_COUNT);
     tcase_add_loop_test(tcase, trl_losses, 0, MX_COUNT(of_trl));
     suite_add_tcase(suite, tcase);

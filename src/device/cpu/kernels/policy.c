@@ -28,11 +28,12 @@ static double log_ratio(const Row *r, int64_t i) {
     return (double)r->logp[i] - (double)r->old[i];
 }
 
-/* exp(d) - d - 1 and its slope. */
+/* The divergence of a token, and its slope. */
 static double divergence(const Row *r, int64_t i, double *slope) {
     double d = r->reference ? (double)r->reference[i] - (double)r->logp[i] : 0;
-    *slope = -expm1(d);
-    return expm1(d) - d;
+    const double slopes[] = {-expm1(d), 1, -d}, values[] = {expm1(d) - d, -d, d * d / 2};
+    *slope = r->reference ? slopes[r->attr->kl] : 0;
+    return values[r->attr->kl];
 }
 
 static double within(double x, double low, double high) {

@@ -29,11 +29,12 @@ __device__ static double log_ratio(const Policy &g, int64_t i) {
     return (double)g.logp[i] - (double)g.old[i];
 }
 
-/* exp(d) - d - 1 and its slope. */
+/* The divergence of a token, and its slope. */
 __device__ static double divergence(const Policy &g, int64_t i, double *slope) {
     double d = g.reference ? (double)g.reference[i] - (double)g.logp[i] : 0;
-    *slope = -expm1(d);
-    return expm1(d) - d;
+    const double slopes[] = {-expm1(d), 1, -d}, values[] = {expm1(d) - d, -d, d * d / 2};
+    *slope = g.reference ? slopes[g.attr.kl] : 0;
+    return values[g.attr.kl];
 }
 
 __device__ static double within(double x, double low, double high) {
