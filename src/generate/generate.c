@@ -17,6 +17,7 @@ struct MxSequences {
     /* A piece, [shape.rows]. */
     int32_t *tokens, *sequences, *shift;
     int64_t *before;
+    struct Next *nexts; /* [shape.rows] */
 };
 
 /* ---- tokens */
@@ -39,22 +40,50 @@ static bool choose(const MxSequences *s, Row *row, const float *logits, MxChoice
     return ok;
 }
 
-static void add_token(const MxSequences *s, Row *row, const float *logits) {
+/* A row's next token. */
+typedef struct Next {
+    Row *row;
+    const float *logits;
+    bool may; /* come: there is one */
+    MxChoice choice;
+} Next;
+
+typedef struct Nexts {
+    const MxSequences *sequences;
+    Next *of; /* [n] */
+    int n;
+} Nexts;
+
+static void choose_next(void *data, int i) {
+    const Nexts *all = data;
+    Next *next = &all->of[i];
+    next->may = choose(all->sequences, next->row, next->logits, &next->choice);
+}
+
+static void add_next(const MxSequences *s, const Next *next) {
+    Row *row = next->row;
     const MxGenerate *how = row->how;
-    MxChoice next;
-    if (!choose(s, row, logits, &next)) {
+    const int32_t id = next->choice.id;
+    if (!next->may) {
         row->is_over = row->is_cut = true;
         return;
     }
     int64_t place = row->all.n - row->n_prompt + row->n_echoed;
-    row->logprobs[place] = (float)next.logprob;
-    mx_likeliest(logits, s->vocab, row->n_top, row->top + place * row->n_top);
-    row->all.ids[row->all.n++] = next.id;
-    bool ends = row_is_among(how->ends, how->n_ends, next.id), is_full = row->all.n == row->most;
-    bool completes = how->accept && how->accept(how->context, next.id);
+    row->logprobs[place] = (float)next->choice.logprob;
+    mx_likeliest(next->logits, s->vocab, row->n_top, row->top + place * row->n_top);
+    row->all.ids[row->all.n++] = id;
+    bool ends = row_is_among(how->ends, how->n_ends, id), is_full = row->all.n == row->most;
+    bool completes = how->accept && how->accept(how->context, id);
     row->is_over = ends || completes || is_full;
-    bool stops = row_add_text(row, next.id);
+    bool stops = row_add_text(row, id);
     row->is_cut = is_full && !ends && !completes && !stops;
+}
+
+/* Choosing takes a pass over the vocabulary or several; of several rows threads do it together. */
+static void add_tokens(const MxSequences *s, Nexts *all) {
+    const int64_t n_threads = mx_train_state_config(s->state)->num_threads;
+    mx_parallel(n_threads, all->n, choose_next, all);
+    for (int i = 0; i < all->n; i++) add_next(s, &all->of[i]);
 }
 
 /* Whether tokens i and i + 1 of a prompt must go through together: those of an image that see each
@@ -130,15 +159,17 @@ static void become(MxSequences *s, Row *row, const Row *of) {
 
 /* A prompt has gone through: for all that have it. */
 static void begin_replies(MxSequences *s, Row *row, const float *logits) {
+    Nexts all = {s, s->nexts, 0};
     for (Row *one = s->rows; one < s->rows + s->shape.rows; one++) {
         bool waits = is_twin(one, row);
         if (waits) become(s, one, row);
         if (!waits && one != row) continue;
         if (one->how->max_tokens)
-            add_token(s, one, logits);
+            all.of[all.n++] = (Next){.row = one, .logits = logits};
         else
             one->is_over = one->is_cut = true;
     }
+    add_tokens(s, &all);
 }
 
 /* The next tokens of the sequence that waits longest for its prompt to have gone through: one
@@ -182,11 +213,12 @@ static void decode(MxSequences *s) {
                                  .tokens = s->tokens,
                                  .n_tokens = 1},
                       s->logits);
+    Nexts all = {s, s->nexts, (int)n};
     for (int64_t i = 0; i < n; i++) {
-        Row *row = &s->rows[s->sequences[i]];
-        row->n_done++;
-        add_token(s, row, s->logits + i * s->vocab);
+        all.of[i] = (Next){.row = &s->rows[s->sequences[i]], .logits = s->logits + i * s->vocab};
+        all.of[i].row->n_done++;
     }
+    add_tokens(s, &all);
 }
 
 bool mx_sequences_step(MxSequences *s) {
@@ -212,6 +244,7 @@ MxSequences *mx_sequences_new(MxArena *arena, MxTrainState *state) {
     s->sequences = mx_new_n(arena, int32_t, n);
     s->before = mx_new_n(arena, int64_t, n);
     s->shift = mx_new_n(arena, int32_t, n);
+    s->nexts = mx_new_n(arena, Next, n);
     return s;
 }
 
