@@ -87,9 +87,14 @@ typedef struct MxLora {
     const char *pattern;  /* lora_module_path, or the family's default */
     double scale;         /* alpha / rank */
     const char **modules; /* paths as in checkpoints: stacked layers count once */
-    int n_modules;
+    const char **whole;   /* the same of parameters that are trained as they are */
+    int n_modules, n_whole;
 } MxLora;
 
+/* mx_model_whole — the parameter that is trained in another's place (lora.modules_to_save), beside
+ * adapters: a copy of it at first; -1 = none. Source: peft 0.21, utils/other.py
+ * (ModulesToSaveWrapper). */
+int mx_model_whole(const MxModel *model, int param);
 /* mx_model_magnitude — the parameter [N] that has the magnitudes of another's outputs
  * (lora.use_dora); -1 = none. mx_model_norms — what they begin with, the norms of a kernel over its
  * inputs, f32 [N]; NaN where all of them are 0. */

@@ -234,10 +234,11 @@ void mx_train_give_labels(MxTrainState *state, const MxBatch *batch, const float
  * mx_train_state_restored, which also takes over the step. */
 MxTree *mx_train_state_tree(MxTrainState *state);
 void mx_train_state_restored(MxTrainState *state);
-/* mx_train_start_magnitudes — gives the magnitudes of adapters (lora.use_dora) the values they
- * begin with, unless they were read: to be called when the base weights are there, before adapters
- * are read. Errors: the weights of an output are all 0. */
-bool mx_train_start_magnitudes(MxTrainState *state, MxError *err);
+/* mx_train_start_adapters — gives magnitudes (lora.use_dora) and parameters that are trained as
+ * they are beside adapters (lora.modules_to_save) the values they begin with, unless they were
+ * read: to be called when the base weights are there, before adapters are read. Errors: the weights
+ * of an output that has a magnitude are all 0. */
+bool mx_train_start_adapters(MxTrainState *state, MxError *err);
 /* mx_train_check_weights — errors: a weight stored in few bits was set to a NaN or an infinite
  * number. Every rank checks only its own part. */
 bool mx_train_check_weights(const MxTrainState *state, MxError *err);

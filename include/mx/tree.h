@@ -98,6 +98,8 @@ typedef struct MxLeaf {
     const char *instead_of; /* path of a head of another kind. Initial weights may contain that one,
                                which is then ignored, or neither: this leaf then keeps its initial
                                values. NULL = none */
+    const char *stands_for; /* path of the frozen parameter of which this one is a copy at first,
+                               and in the place of which it is trained and read; NULL = none */
     bool is_unoptimized;    /* no parameter: it has no gradient, and optimizers leave it alone */
     bool is_of_experts;     /* has a part for each expert */
     bool may_start_anew;    /* files may lack it or have it in another shape: it keeps its values */

@@ -1,16 +1,17 @@
 /* adapters.c — the adapters of a checkpoint of any layout, layer by layer: each with its other
- * half, its magnitudes if it has any, and its weight, whichever file that is in; and the check that
- * this is the weight with which it was trained. */
+ * half, its magnitudes if it has any, and its weight, and what was trained in a weight's place,
+ * whichever file that is in; and the check that this is the weight with which it was trained. */
 #include "lora.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-static const char a_suffix[] = "_lora_a", b_suffix[] = "_lora_b", m_suffix[] = "_lora_m";
+static const char a_suffix[] = "_lora_a", b_suffix[] = "_lora_b", m_suffix[] = "_lora_m",
+                  w_suffix[] = "_lora_w";
 
 bool ckpt_is_adapter(const char *path) {
     return mx_text_has_suffix(path, a_suffix) || mx_text_has_suffix(path, b_suffix) ||
-           mx_text_has_suffix(path, m_suffix);
+           mx_text_has_suffix(path, m_suffix) || mx_text_has_suffix(path, w_suffix);
 }
 
 static MxWhere in(const CkptLora *lora) {
@@ -77,9 +78,30 @@ static bool add_half(MxArena *arena, CkptLora *lora, int leaf, MxError *err) {
                        "experts both with their number before",
                        path, shape_text(arena, lora, leaf), peer, shape_text(arena, lora, other));
     CkptAdapter *adapter = &lora->adapters[lora->n++];
-    *adapter = (CkptAdapter){
-        .weight = weight, .a = leaf, .b = other, .m = mx_tree_find(&lora->leaves, magnitudes)};
+    *adapter = (CkptAdapter){.weight = weight,
+                             .a = leaf,
+                             .b = other,
+                             .m = mx_tree_find(&lora->leaves, magnitudes),
+                             .whole = -1};
     return check_magnitudes(arena, lora, adapter, err);
+}
+
+static bool is_whole(const CkptLora *lora, int leaf) {
+    const CkptRow *row = entry_of(lora, leaf)->row;
+    return row && row->is_param && mx_text_has_suffix(lora->leaves.leaves[leaf].path, w_suffix);
+}
+
+static void add_wholes(MxArena *arena, CkptLora *lora) {
+    for (int i = 0; i < lora->leaves.n; i++) {
+        const char *path = lora->leaves.leaves[i].path;
+        if (!is_whole(lora, i)) continue;
+        lora->adapters[lora->n + lora->n_whole++] =
+            (CkptAdapter){.weight = mx_arena_strndup(arena, path, strlen(path) - strlen(w_suffix)),
+                          .a = -1,
+                          .b = -1,
+                          .m = -1,
+                          .whole = i};
+    }
 }
 
 /* A number in the config that the file came with; 0 = it has none. */
@@ -127,10 +149,11 @@ bool ckpt_lora_find(MxArena *arena, const CkptFile *file, CkptLora *out, MxError
             continue;
         }
         if (!is_adapter) lora->has_weights = true;
-        if (!is_adapter) continue;
+        if (!is_adapter || is_whole(lora, i)) continue;
         n_halves++;
         add_half(arena, lora, i, err);
     }
+    add_wholes(arena, lora);
     if (!n_halves)
         mx_fail(
             err, MX_EXIT_BAD_INPUT, in(lora),
@@ -151,10 +174,20 @@ static bool is_cut(MxShape shape, int64_t rows) {
 }
 
 static bool fits(const CkptLora *lora, const CkptAdapter *adapter, MxShape weight) {
+    if (adapter->whole >= 0)
+        return mx_shape_equal(weight, lora->leaves.leaves[adapter->whole].shape);
     MxShape a = lora->leaves.leaves[adapter->a].shape, b = lora->leaves.leaves[adapter->b].shape;
     int64_t n = n_matrices(a), columns = mx_shape_count(b) / (n * rank_of(a));
     if (a.rank == 3 && (weight.rank != 3 || weight.dim[0] != n)) return false;
     return is_cut(weight, n * inputs_of(a)) && n * inputs_of(a) * columns == mx_shape_count(weight);
+}
+
+static const char *shapes_of(MxArena *arena, const CkptLora *lora, const CkptAdapter *adapter) {
+    if (adapter->whole >= 0)
+        return mx_arena_printf(arena, "what was trained in its place is %s",
+                               shape_text(arena, lora, adapter->whole));
+    return mx_arena_printf(arena, "its adapters are %s and %s", shape_text(arena, lora, adapter->a),
+                           shape_text(arena, lora, adapter->b));
 }
 
 bool ckpt_lora_match(MxArena *arena, const CkptLora *lora, const MxTree *weights, int **out,
@@ -162,17 +195,16 @@ bool ckpt_lora_match(MxArena *arena, const CkptLora *lora, const MxTree *weights
     int failures = err->count;
     *out = mx_new_n(arena, int, weights->n + 1);
     for (int i = 0; i < weights->n; i++) (*out)[i] = -1;
-    for (int i = 0; i < lora->n; i++) {
+    for (int i = 0; i < lora->n + lora->n_whole; i++) {
         const CkptAdapter *adapter = &lora->adapters[i];
         int w = mx_tree_find(weights, adapter->weight);
         if (w < 0)
-            mx_fail(err, MX_EXIT_BAD_INPUT, in(lora), "\"%s\" is adapted, but the base lacks it",
-                    adapter->weight);
+            mx_fail(err, MX_EXIT_BAD_INPUT, in(lora), "\"%s\" is %s, but the base lacks it",
+                    adapter->weight, adapter->whole < 0 ? "adapted" : "trained as it is");
         else if (!fits(lora, adapter, weights->leaves[w].shape))
-            mx_fail(err, MX_EXIT_BAD_INPUT, in(lora),
-                    "\"%s\" is %s in the base; its adapters are %s and %s", adapter->weight,
-                    mx_shape_text(arena, weights->leaves[w].shape),
-                    shape_text(arena, lora, adapter->a), shape_text(arena, lora, adapter->b));
+            mx_fail(err, MX_EXIT_BAD_INPUT, in(lora), "\"%s\" is %s in the base; %s",
+                    adapter->weight, mx_shape_text(arena, weights->leaves[w].shape),
+                    shapes_of(arena, lora, adapter));
         else
             (*out)[w] = i;
     }
@@ -191,6 +223,9 @@ static bool load_array(MxArena *arena, const CkptLora *lora, int leaf, const flo
 bool ckpt_lora_load(MxArena *arena, const CkptLora *lora, int adapter, int64_t count, double alpha,
                     CkptDelta *out, MxError *err) {
     const CkptAdapter *pair = &lora->adapters[adapter];
+    *out = (CkptDelta){.file = &lora->file};
+    if (pair->whole >= 0) out->whole = &lora->pieces[pair->whole];
+    if (pair->whole >= 0) return true;
     MxShape a = lora->leaves.leaves[pair->a].shape;
     *out = (CkptDelta){.rows = inputs_of(a),
                        .rank = rank_of(a),

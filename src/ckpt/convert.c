@@ -70,9 +70,9 @@ static bool read_part(Converter *c, const CkptTarget *t, int64_t at, const MxBox
     int leaf = t->pieces[at];
     if (!ckpt_read_piece(&conversion->from, &conversion->pieces[leaf], *box, t->dtype, out, c->err))
         return false;
-    if (c->deltas && c->deltas[at].a)
-        merge(&c->deltas[at], conversion->leaves.leaves[leaf].shape, box, out, &c->drift);
-    return true;
+    const CkptDelta *delta = c->deltas ? &c->deltas[at] : NULL;
+    if (delta && delta->a) merge(delta, conversion->leaves.leaves[leaf].shape, box, out, &c->drift);
+    return !delta || !delta->whole || ckpt_delta_replace(delta, box, out, &c->drift, c->err);
 }
 
 /* Layers of a box, also those inside of blocks: a tile has them one behind the other. */
@@ -122,7 +122,8 @@ static bool carry_all(Converter *c, Carry *carry) {
         MxArena arena = {.name = "adapters"};
         const CkptTarget *t = &c->conversion.targets[i];
         ok = load_deltas(c, t, &arena) && carry(c, t);
-        for (int k = 0; ok && c->deltas && k < t->n; k++) c->drift.n_merged += !!c->deltas[k].a;
+        for (int k = 0; ok && c->deltas && k < t->n; k++)
+            c->drift.n_merged += c->deltas[k].a || c->deltas[k].whole;
         mx_arena_release(&arena);
         c->deltas = NULL;
     }
@@ -342,6 +343,9 @@ static void print_notes(const CkptConversion *conversion, MxText *out) {
     if (conversion->n_random_left)
         mx_text_add(out, "left out: %d arrays of random numbers that belong to no layer\n",
                     conversion->n_random_left);
+    if (conversion->merges && conversion->lora.n_whole)
+        mx_text_add(out, "replaced: %d weights by what was trained in their place\n",
+                    conversion->lora.n_whole);
     if (conversion->merges)
         mx_text_add(out, "merged: %d adapters of \"%s\" into the weights of \"%s\"\n",
                     conversion->lora.n, conversion->lora.file.ref.ref, conversion->from.ref.ref);

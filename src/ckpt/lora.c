@@ -42,6 +42,21 @@ void ckpt_delta_merge(const CkptDelta *d, int64_t first, int64_t n, float *x, Ck
     }
 }
 
+bool ckpt_delta_replace(const CkptDelta *d, const MxBox *box, float *x, CkptDrift *drift,
+                        MxError *err) {
+    MxArena arena = {.name = "whole"};
+    int64_t n = mx_box_count(box);
+    float *whole = mx_new_n(&arena, float, n + 1);
+    bool ok = ckpt_read_piece(d->file, d->whole, *box, MX_F32, whole, err);
+    for (int64_t i = 0; ok && i < n; i++) {
+        double change = (double)whole[i] - (double)x[i];
+        drift->delta += change * change;
+        x[i] = whole[i];
+    }
+    mx_arena_release(&arena);
+    return ok;
+}
+
 /* Adds the squares of what elements are with A B, without factors, to those of their columns. */
 static void add_squares(const CkptDelta *d, int64_t first, int64_t n, const float *x,
                         double *squares) {

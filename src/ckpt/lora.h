@@ -5,15 +5,17 @@
 
 #include "internal.h"
 
-/* A B of one weight, materialised: a [rows, rank], b [rank, columns]; of experts as many of both,
- * one behind the other. With magnitudes [columns] every column gets a factor, m / its norm with the
- * adapter. */
+/* What becomes of one weight: it is replaced by another array of the file, or A B is added. A B,
+ * materialised: a [rows, rank], b [rank, columns]; of experts as many of both, one behind the
+ * other. With magnitudes [columns] every column gets a factor, m / its norm with the adapter. */
 typedef struct CkptDelta {
     const float *a, *b;
     const float *m;       /* NULL = there are none */
     const double *factor; /* of each column, NULL = 1 */
     int64_t rows, rank, columns;
     double scale;
+    const CkptFile *file;   /* of … */
+    const CkptPiece *whole; /* … what replaces it; NULL = nothing does */
 } CkptDelta;
 
 /* Squared norms over all weights that were changed. */
@@ -23,14 +25,18 @@ typedef struct CkptDrift {
     double lost;  /* of what rounding to float32 took away again */
 } CkptDrift;
 
-/* ckpt_delta_merge — into `n` elements of the weight from its element `first` on, in row-major
+/* ckpt_delta_replace — a box of the weight, x, by the array that is to be in its place.
+ * ckpt_delta_merge — A B into `n` elements of the weight from its element `first` on, in row-major
  * order; the squares of both norms are added to the drift's. */
+bool ckpt_delta_replace(const CkptDelta *d, const MxBox *box, float *x, CkptDrift *drift,
+                        MxError *err);
 void ckpt_delta_merge(const CkptDelta *d, int64_t first, int64_t n, float *x, CkptDrift *drift);
 
-/* A weight and its adapters, as leaves; m -1 = there are no magnitudes. */
+/* A weight and its adapters, as leaves, m -1 = there are no magnitudes; or what was trained in its
+ * place. */
 typedef struct CkptAdapter {
     const char *weight;
-    int a, b, m;
+    int a, b, m, whole; /* -1 = there is none */
 } CkptAdapter;
 
 /* All of a file. */
@@ -38,8 +44,8 @@ typedef struct CkptLora {
     CkptFile file;
     MxTree leaves; /* layer by layer, all of the file */
     CkptPiece *pieces;
-    CkptAdapter *adapters;
-    int n;
+    CkptAdapter *adapters; /* [n + n_whole] those that were trained as they are come last */
+    int n, n_whole;
     bool has_weights; /* parameters that are no adapters */
 } CkptLora;
 

@@ -112,7 +112,8 @@ static bool read_array(MxArena *arena, const CkptLora *lora, int at, MxTree *out
     return true;
 }
 
-/* All adapters in memory: A, B, A, B … of `n`, behind them the magnitudes. */
+/* All adapters in memory: A, B, A, B … of `n`, behind them the magnitudes, and what was trained as
+ * it is. */
 static bool read_adapters(MxArena *arena, const MxCkptRef *from, MxTree *out, int *n,
                           MxError *err) {
     CkptFile file;
@@ -126,6 +127,8 @@ static bool read_adapters(MxArena *arena, const MxCkptRef *from, MxTree *out, in
              read_array(arena, &lora, lora.adapters[i].b, out, err);
     for (int i = 0; ok && i < lora.n; i++)
         ok = lora.adapters[i].m < 0 || read_array(arena, &lora, lora.adapters[i].m, out, err);
+    for (int i = lora.n; ok && i < lora.n + lora.n_whole; i++)
+        ok = read_array(arena, &lora, lora.adapters[i].whole, out, err);
     *n = lora.n;
     return ok && check_all_or_none(&lora, err);
 }

@@ -165,6 +165,8 @@ static void check_lora(ConfigLoad *load, const MxConfig *c) {
         config_fail(load, MX_KEY_lora_restore_path, "wants lora.enable_lora=true");
     if (GOOD(load, MX_KEY_lora_module_path) && c->lora_module_path)
         config_check_regex(load, MX_KEY_lora_module_path, c->lora_module_path);
+    if (GOOD(load, MX_KEY_lora_modules_to_save) && c->lora_modules_to_save)
+        config_check_regex(load, MX_KEY_lora_modules_to_save, c->lora_modules_to_save);
 }
 
 static void check_calibration(ConfigLoad *load, const MxConfig *c) {

@@ -222,7 +222,7 @@ bool mx_source_open(MxArena *arena, const MxSource *source, MxGeneration what, M
     if (!mx_train_state_open_generation(arena, c, what, source->kept, out, err)) return false;
     bool draws = !source->base || (c->enable_lora && !source->adapters);
     if (draws) mx_train_state_init(*out);
-    if ((source->base && !load(source->base, *out, err)) || !mx_train_start_magnitudes(*out, err) ||
+    if ((source->base && !load(source->base, *out, err)) || !mx_train_start_adapters(*out, err) ||
         (source->adapters && !mx_source_load_adapters(*out, NULL, source->adapters, err)))
         return false;
     mx_train_state_restored(*out);

@@ -180,7 +180,7 @@ static MxValue trace(const Pass *p, const Spec *spec, const void *own, MxValue x
     for (int i = 0; i < (takes_kv ? 1 : 3); i++) qkv[i] = mx_trace_constrain(t, qkv[i], axes);
     MxValue q_BTNH = tune(p, spec, rotate(p, spec, norm_of_heads(p, spec, qkv[0], l->query_norm)));
     if (!takes_kv) finish_kv(p, spec, l, qkv, kv);
-    MxValue sinks = l->sinks < 0 ? MX_NONE : mx_cast(t, p->params[l->sinks], MX_F32);
+    MxValue sinks = l->sinks < 0 ? MX_NONE : mx_cast(t, model_param(p, l->sinks), MX_F32);
     MxValue o_BTNH = model_attend(p, spec, (MxValue[]){q_BTNH, kv[0], kv[1]}, sinks);
     mx_trace_constrain(t, o_BTNH,
                        AXES("activation_batch_attn", "activation_length_attn", "activation_heads",

@@ -149,7 +149,7 @@ static MxValue pool(const Pass *p, const Spec *spec, const Pooler *l, MxValue x_
     MxPoolAttr attr = pool_attr(p->model->config, spec);
     MxValue made_BTE[2];
     project(p, l, x_BTD, made_BTE);
-    MxValue bias = mx_cast(t, p->params[l->bias], MX_F32);
+    MxValue bias = mx_cast(t, model_param(p, l->bias), MX_F32);
     MxValue rows = mx_pool(t, made_BTE[0], made_BTE[1], bias, p->segments_BT, attr);
     rows = as_head(t, model_norm(p, rows, l->norm, spec->epsilon));
     MxValue first_BW = mx_every(t, p->positions_BT, attr.ratio);
@@ -165,7 +165,7 @@ static MxValue pool_cached(const Pass *p, const Spec *spec, const Pooler *l, MxV
     MxValue made_BTE[2];
     project(p, l, x_BTD, made_BTE);
     for (int i = 0; i < 2; i++) made_BTE[i] = model_keep(p, cache + i, made_BTE[i]);
-    MxValue bias = mx_cast(t, p->params[l->bias], MX_F32);
+    MxValue bias = mx_cast(t, model_param(p, l->bias), MX_F32);
     MxValue rows = mx_cache_pool(t, made_BTE, bias, p->place, attr);
     rows = as_head(t, model_norm(p, rows, l->norm, spec->epsilon));
     Pass of_windows = *p;
@@ -233,7 +233,7 @@ static MxValue join(MxTrace *t, MxValue tokens_BT1H, MxValue rows_BW1H) {
 static MxValue attend_cached(const Pass *p, const Spec *spec, const Leaves *l,
                              const MxValue x_low[2], MxValue q_BTNH, MxValue kv_BT1H) {
     MxTrace *t = p->t;
-    MxValue sinks = mx_cast(t, p->params[l->sinks], MX_F32), keys = model_keep(p, 0, kv_BT1H);
+    MxValue sinks = mx_cast(t, model_param(p, l->sinks), MX_F32), keys = model_keep(p, 0, kv_BT1H);
     if (spec->row->windows == MX_WINDOWS_NONE)
         return mx_cache_attention(t, (MxValue[]){q_BTNH, keys, keys}, p->place, sinks,
                                   spec->attention);
@@ -247,7 +247,7 @@ static MxValue attend(const Pass *p, const Spec *spec, const Leaves *l, const Mx
                       MxValue q_BTNH, MxValue kv_BT1H) {
     MxTrace *t = p->t;
     int64_t ratio = model_window(p->model->config, spec->row);
-    MxValue sinks = mx_cast(t, p->params[l->sinks], MX_F32);
+    MxValue sinks = mx_cast(t, model_param(p, l->sinks), MX_F32);
     if (!ratio || mx_trace_type(t, q_BTNH).shape.dim[1] < ratio)
         return model_attend(p, spec, (MxValue[]){q_BTNH, kv_BT1H, kv_BT1H}, sinks);
     MxValue seen = choose(p, spec, l, x_low);

@@ -135,10 +135,10 @@ static MxValue embed(const Pass *p, MxValue tokens_BT, MxValue positions_BT) {
     MxTrace *t = p->t;
     const MxModel *model = p->model;
     MxValue x_BTD =
-        model_drop(p, mx_embed(t, p->params[model->embedding], tokens_BT, model->dtype));
+        model_drop(p, mx_embed(t, model_param(p, model->embedding), tokens_BT, model->dtype));
     if (model->positions >= 0)
-        x_BTD =
-            mx_add(t, x_BTD, mx_embed(t, p->params[model->positions], positions_BT, model->dtype));
+        x_BTD = mx_add(t, x_BTD,
+                       mx_embed(t, model_param(p, model->positions), positions_BT, model->dtype));
     if (model->waves.n) x_BTD = mx_add(t, x_BTD, waves(p, positions_BT));
     return mx_trace_constrain(
         t, x_BTD,

@@ -66,7 +66,7 @@ enum { QUERY, KEY, VALUE, PARTS, MEMORY = PARTS, CACHES };
 static void split_taps(const Pass *p, const Leaves *l, MxValue w[PARTS]) {
     MxTrace *t = p->t;
     Sizes s = sizes_of(p->model->config);
-    MxValue all = mx_cast(t, p->params[l->taps], MX_F32);
+    MxValue all = mx_cast(t, model_param(p, l->taps), MX_F32);
     all = mx_reshape(t, all, MX_SHAPE(s.C, 2 * s.K * s.H + s.N * s.W));
     w[QUERY] = mx_split(t, all, s.K * s.H);
     w[KEY] = mx_split(t, w[QUERY] + 1, s.K * s.H);
@@ -103,8 +103,9 @@ static void gates(const Pass *p, const Leaves *l, MxValue x_BTD, MxValue gate[2]
     MxShape shape = mx_trace_type(t, ba).shape, BTN = MX_SHAPE(shape.dim[0], shape.dim[1], s.N);
     ba = mx_reshape(t, ba, MX_SHAPE(shape.dim[0], shape.dim[1], s.K, 2 * s.R));
     MxValue beta = mx_split(t, mx_cast(t, ba, MX_F32), s.R);
-    MxValue rate = mx_cast(t, p->params[l->rate], MX_F32);
-    MxValue x = mx_add(t, mx_reshape(t, beta + 1, BTN), mx_cast(t, p->params[l->bias], MX_F32));
+    MxValue rate = mx_cast(t, model_param(p, l->rate), MX_F32);
+    MxValue x =
+        mx_add(t, mx_reshape(t, beta + 1, BTN), mx_cast(t, model_param(p, l->bias), MX_F32));
     gate[0] = mx_decay(t, x, rate);
     gate[1] = mx_activate(t, mx_reshape(t, beta, BTN), MX_SIGMOID);
 }

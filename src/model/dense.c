@@ -1,11 +1,17 @@
 /* dense.c — products of activations with weights, and norms, with their adapters. */
 #include <mx/model.h>
 
-#include "dora.h"
+#include "adapter.h"
 #include "mapped.h"
 
+MxValue model_param(const Pass *p, int leaf) {
+    const Adapter *adapters = p->model->adapters;
+    int whole = adapters ? adapters[leaf].whole : -1;
+    return p->params[whole < 0 ? leaf : whole];
+}
+
 MxValue model_weight(const Pass *p, int leaf) {
-    return mx_cast(p->t, p->params[leaf], p->model->dtype);
+    return mx_cast(p->t, model_param(p, leaf), p->model->dtype);
 }
 
 const Adapter *model_adapter(const Pass *p, int leaf) {
@@ -70,12 +76,12 @@ static MxValue adapt_out(const Pass *p, MxValue low, MxValue y, int kernel) {
 MxValue model_fold_adapter(const Pass *p, int leaf) {
     MxTrace *t = p->t;
     const Adapter *adapter = model_adapter(p, leaf);
-    if (!adapter) return p->params[leaf];
+    if (!adapter) return model_param(p, leaf);
     MxValue a = mx_cast(t, p->params[adapter->a], MX_F32);
     MxValue b = mx_cast(t, p->params[adapter->b], MX_F32);
     MxValue delta = mx_dot(t, a, mx_scale(t, b, p->model->lora.scale), MX_DOT_NN, 1);
     MxShape flat = mx_trace_type(t, delta).shape, shape = p->model->params.leaves[leaf].shape;
-    MxValue w = mx_cast(t, p->params[leaf], MX_F32);
+    MxValue w = mx_cast(t, model_param(p, leaf), MX_F32);
     if (adapter->m < 0) return mx_add(t, mx_reshape(t, delta, shape), w);
     w = model_magnify(p, leaf, mx_add(t, delta, mx_reshape(t, w, flat)));
     return mx_reshape(t, w, shape);
@@ -174,7 +180,7 @@ static MxValue multiply(const Pass *p, Read read, const Dense *dense) {
     int n_contract = p->model->params.leaves[kernel].n_contract;
     MxQuantized w;
     if (is_rounded(p, kernel)) return multiply_coded(p, read.coded, kernel);
-    if (mx_is_quantized(p->t, p->params[kernel], &w))
+    if (mx_is_quantized(p->t, model_param(p, kernel), &w))
         return mx_quant_dot(p->t, read.x, w, MX_DOT_NN, n_contract);
     return mx_dot(p->t, read.x, kernel_of(p, dense), MX_DOT_NN, n_contract);
 }

@@ -4,7 +4,7 @@
  * Source: DoRA (Liu et al. 2024), 4.3; peft 0.21, tuners/lora/dora.py. */
 #include <mx/model.h>
 
-#include "dora.h"
+#include "adapter.h"
 
 /* The kernel as a matrix, in float32. One in few bits is made floats here, so that few kernels are
  * floats at a time. A cast of the parameter itself would be kept beside it, as casts to the dtype
@@ -63,8 +63,7 @@ MxValue model_magnify(const Pass *p, int kernel, MxValue y_N) {
 }
 
 int mx_model_magnitude(const MxModel *model, int param) {
-    bool is_adapter = model->params.leaves[param].kind == MX_KIND_LORA_PARAM;
-    return model->adapters && !is_adapter ? model->adapters[param].m : -1;
+    return model->adapters ? model->adapters[param].m : -1;
 }
 
 /* x / sqrt(x) is the root of x. */

@@ -54,7 +54,7 @@ static MxValue make_keys(const Pass *p, const Spec *spec, const Indexer *x, MxVa
 static MxValue weigh_heads(const Pass *p, const Indexer *x, MxValue x_BTD) {
     MxTrace *t = p->t;
     const MxConfig *c = p->model->config;
-    MxValue w = mx_cast(t, p->params[x->weights], MX_F32);
+    MxValue w = mx_cast(t, model_param(p, x->weights), MX_F32);
     MxValue w_BTI = mx_dot(t, mx_cast(t, x_BTD, MX_F32), w, MX_DOT_NN, 1);
     return mx_scale(t, w_BTI, 1 / sqrt((double)(c->indexer_n_heads * c->indexer_head_dim)));
 }

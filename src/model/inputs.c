@@ -65,7 +65,7 @@ void model_make_inputs(const Pass *p, MxValue tokens_BT, MxValue x_BTD, MxValue 
     if (all->table < 0) return;
     t->scope = "decoder/per_layer_embedder";
     int64_t P = all->width;
-    MxValue seen = mx_embed(t, p->params[all->table], tokens_BT, model->dtype);
+    MxValue seen = mx_embed(t, model_param(p, all->table), tokens_BT, model->dtype);
     MxValue made = model_project(p, x_BTD, all->projection, -1);
     MxShape flat = mx_trace_type(t, seen).shape, apart = flat;
     apart.dim[2] = model->n_layers;

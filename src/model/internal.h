@@ -87,10 +87,7 @@ typedef struct Layer {
     int scalar; /* -1 = none */
 } Layer;
 
-/* The adapter of a parameter: indices of A, B and magnitudes, -1 = none. */
-typedef struct Adapter {
-    int a, b, m;
-} Adapter;
+typedef struct Adapter Adapter; /* of a parameter (adapter.h) */
 
 /* A module that predicts further ahead. */
 typedef struct Ahead {
@@ -144,7 +141,7 @@ struct MxModel {
     const Eye *eye;         /* the encoder of images, NULL = none, and … */
     const void *eye_params; /* … its indices into the parameter tree */
     MxLora lora;
-    Adapter *adapters; /* [parameter that is none itself] NULL = none is applied */
+    Adapter *adapters; /* [parameter] that of an adapter is none; NULL = none is applied */
     bool has_factors;  /* parameters of magnitudes hold quotients of them and norms */
     const Ties *ties;  /* NULL = every parameter is an array of its own */
     MxTree aliases;    /* the places that others have taken, and … */
@@ -268,16 +265,10 @@ typedef struct Dense {
 
 /* model_flatten_last — the same values with the last n dims as one. */
 MxValue model_flatten_last(MxTrace *t, MxValue x, int n);
-/* model_weight — a weight in the dtype of computation. */
+/* model_param — a parameter, or the one that is trained in its place (lora.modules_to_save).
+ * model_weight — the same in the dtype of computation. */
+MxValue model_param(const Pass *p, int leaf);
 MxValue model_weight(const Pass *p, int leaf);
-/* model_adapter — that of a kernel, NULL = it has none. model_join_a — A of the adapters of kernels
- * that read one x, side by side [.., K, rank · adapters] in the dtype of computation; MX_NONE =
- * none has any. model_part_low — low[i] [.., rank] of kernel i's adapter, made of x with these: x A
- * scale; those of kernels without stay. */
-enum { MODEL_MOST_BESIDE = 3 }; /* query, key, value */
-const Adapter *model_adapter(const Pass *p, int leaf);
-MxValue model_join_a(const Pass *p, int n, const Dense *dense);
-void model_part_low(const Pass *p, MxValue all, int n, const Dense *dense, MxValue *low);
 /* model_fold_adapter — W, or in float32 W with its adapter, where no activations are multiplied. */
 MxValue model_fold_adapter(const Pass *p, int leaf);
 /* model_project_each — x · kernel (+ bias) of each; at most three. */

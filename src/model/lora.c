@@ -1,10 +1,10 @@
-/* lora.c — the modules that get low-rank adapters, and the adapters' parameters; also storing the
- * same modules in few bits. Names, shapes, initialisers and replication are MaxText's
- * (utils/lora_utils.py with qwix _src/providers/lora.py @0.1.8), but every layer has its own random
- * A. */
+/* lora.c — the modules that get low-rank adapters, and the adapters' parameters; those that are
+ * trained as they are beside adapters; also storing adapted modules in few bits. Names, shapes,
+ * initialisers and replication are MaxText's (utils/lora_utils.py with qwix _src/providers/lora.py
+ * @0.1.8), but every layer has its own random A. */
 #include <mx/model.h>
 
-#include "internal.h"
+#include "adapter.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,13 +25,9 @@ static const char *with_any_layer(MxArena *arena, const char *pattern) {
     return out.data;
 }
 
-static const char *pattern_of(MxArena *arena, const MxModel *model) {
-    const char *said = model->config->lora_module_path;
-    return with_any_layer(arena, said ? said : model->family->lora_modules);
-}
-
-/* A parameter that can be adapted, and its module under the path that checkpoints have. A matrix of
- * experts is told by its own path, or, all of them together, by that of what they are in. */
+/* A parameter that a pattern can choose, under the path that checkpoints have. One that is adapted
+ * is told by its module. A matrix of experts is told by its own path, or, all of them together, by
+ * that of what they are in; so are those that are trained as they are. */
 typedef struct Module {
     const char *path, *around; /* around NULL = it has its module to itself */
     int leaf;
@@ -45,8 +41,7 @@ static Module *list_modules(MxArena *arena, const MxModel *model, bool has_exper
     *n = 0;
     for (int i = 0; i < model->params.n; i++) {
         const MxLeaf *leaf = &model->params.leaves[i];
-        bool is_stacked = model->config->scan_layers && leaf->stack.path;
-        const char *path = is_stacked ? leaf->stack.path : leaf->path;
+        const char *path = mx_config_path(model->config, leaf);
         const char *dir = mx_path_dir(arena, path);
         Module module = {.path = leaf->n_batch ? path : dir, .leaf = i};
         if (!leaf->n_contract || leaf->kind == MX_KIND_LORA_PARAM) continue;
@@ -56,6 +51,29 @@ static Module *list_modules(MxArena *arena, const MxModel *model, bool has_exper
     }
     return modules;
 }
+
+/* Biases that no gradient of the loss reaches are left alone, and so is what is no parameter. */
+static Module *list_params(MxArena *arena, const MxModel *model, int *n) {
+    Module *params = mx_new_n(arena, Module, model->params.n);
+    *n = 0;
+    for (int i = 0; i < model->params.n; i++) {
+        const MxLeaf *leaf = &model->params.leaves[i];
+        bool is_trainable = leaf->kind == MX_KIND_PARAM && !leaf->is_unoptimized;
+        for (int k = 0; k < model->n_routers; k++) is_trainable &= model->routers[k].bias != i;
+        const char *path = mx_config_path(model->config, leaf);
+        if (is_trainable)
+            params[(*n)++] = (Module){.path = path, .around = mx_path_dir(arena, path), .leaf = i};
+    }
+    return params;
+}
+
+/* What a key asks for. */
+typedef struct Asked {
+    MxKey key;
+    const char *words; /* as they were given */
+    const char *pattern;
+    const char *of, *noun; /* for messages */
+} Asked;
 
 /* ---- a pattern that matches nothing */
 
@@ -77,29 +95,56 @@ static int likeness(MxArena *arena, const char *pattern, const char *path) {
     return count;
 }
 
-static bool report_no_match(MxArena *arena, const MxModel *model, const Module *modules, int n,
-                            MxError *err) {
-    const MxConfig *c = model->config;
-    const char *asked = c->lora_module_path ? c->lora_module_path : model->lora.pattern;
+static bool report_no_match(MxArena *arena, const MxModel *model, Asked asked,
+                            const Module *modules, int n, MxError *err) {
     MxText near;
     MxMap seen;
     mx_text_init(&near, arena);
     mx_map_init(&seen, arena);
     int best = 0, n_shown = 0;
     for (int i = 0; i < n; i++) {
-        int like = likeness(arena, asked, modules[i].path);
+        int like = likeness(arena, asked.words, modules[i].path);
         if (like > best) best = like;
     }
     for (int i = 0; i < n && n_shown < MOST_SHOWN; i++) {
-        if (likeness(arena, asked, modules[i].path) < best) continue;
+        if (likeness(arena, asked.words, modules[i].path) < best) continue;
         if (mx_map_get(&seen, modules[i].path, -1) >= 0) continue;
         mx_map_set(&seen, modules[i].path, i);
         mx_text_add(&near, "%s%s", n_shown++ ? ", " : "", modules[i].path);
     }
-    mx_config_fail(err, c, MX_KEY_lora_module_path, "\"%s\" matches no module that can be adapted",
-                   asked);
-    mx_note(err, "hint: %s: %s", best ? "similar modules" : "some of the modules", near.data);
+    mx_config_fail(err, model->config, asked.key, "\"%s\" matches no %s", asked.words, asked.of);
+    mx_note(err, "hint: %s %s: %s", best ? "similar" : "some of the", asked.noun, near.data);
     return false;
+}
+
+/* The strongest match of any module; each module has its own. */
+static MxMatch match_modules(const MxRegex *regex, Module *modules, int n) {
+    MxMatch best = MX_MATCH_NONE;
+    for (int i = 0; i < n; i++) {
+        const Module *module = &modules[i];
+        MxMatch match = mx_regex_match(regex, module->path);
+        MxMatch around = module->around ? mx_regex_match(regex, module->around) : MX_MATCH_NONE;
+        modules[i].match = around > match ? around : match;
+        if (modules[i].match > best) best = modules[i].match;
+    }
+    return best;
+}
+
+/* MaxText hands the pattern to qwix, which matches whole paths. One that matches none of them is
+ * looked for inside them.
+ *   wanted  how modules match that are chosen */
+static bool choose(MxArena *arena, const MxModel *model, Asked asked, Module *modules, int n,
+                   MxMatch *wanted, MxError *err) {
+    const char *why;
+    MxRegex *regex = mx_regex_new(arena, asked.pattern, &why);
+    if (!regex)
+        return mx_config_fail(err, model->config, asked.key,
+                              "\"%s\" is not a regular expression: %s", asked.pattern, why);
+    *wanted = match_modules(regex, modules, n);
+    if (*wanted == MX_MATCH_GAVE_UP)
+        return mx_config_fail(err, model->config, asked.key, "\"%s\" takes too long to match",
+                              asked.pattern);
+    return *wanted != MX_MATCH_NONE || report_no_match(arena, model, asked, modules, n, err);
 }
 
 /* ---- parameters */
@@ -118,15 +163,19 @@ static void lead(const MxLeaf *of, MxLeaf *leaf) {
     for (int d = 0; d < each.rank; d++) leaf->shape.dim[of->n_batch + d] = each.dim[d];
 }
 
-static void add_leaf(MxArena *arena, MxModel *model, int base, const char *suffix, MxLeaf leaf) {
+static void add_beside(MxArena *arena, MxModel *model, int base, const char *suffix, MxLeaf leaf) {
     const MxLeaf *of = &model->params.leaves[base];
-    lead(of, &leaf);
     leaf.path = mx_arena_printf(arena, "%s%s", of->path, suffix);
     leaf.kind = MX_KIND_LORA_PARAM;
     leaf.dtype = of->dtype;
     leaf.stack = of->stack;
     if (of->stack.path) leaf.stack.path = mx_arena_printf(arena, "%s%s", of->stack.path, suffix);
     mx_tree_add(&model->params, leaf);
+}
+
+static void add_leaf(MxArena *arena, MxModel *model, int base, const char *suffix, MxLeaf leaf) {
+    lead(&model->params.leaves[base], &leaf);
+    add_beside(arena, model, base, suffix, leaf);
 }
 
 static void add_adapter(MxArena *arena, MxModel *model, int base) {
@@ -136,7 +185,7 @@ static void add_adapter(MxArena *arena, MxModel *model, int base) {
     for (int i = of->n_batch; i < of->shape.rank; i++)
         *(i < of->n_batch + of->n_contract ? &in : &out) *= of->shape.dim[i];
     Adapter *adapter = &model->adapters[base];
-    *adapter = (Adapter){.a = model->params.n, .b = model->params.n + 1, .m = -1};
+    *adapter = (Adapter){.a = model->params.n, .b = model->params.n + 1, .m = -1, .whole = -1};
     add_leaf(arena, model, base, "_lora_a",
              (MxLeaf){.shape = MX_SHAPE(in, rank),
                       .init = {.kind = MX_INIT_UNIFORM, .std = sqrt(2 / (double)in)}});
@@ -193,41 +242,21 @@ static bool keep_base(MxArena *arena, MxModel *model, int base, MxError *err) {
                        "%s", why);
 }
 
-/* Matches every module; returns the strongest match. */
-static MxMatch match_modules(const MxRegex *regex, Module *modules, int n) {
-    MxMatch best = MX_MATCH_NONE;
-    for (int i = 0; i < n; i++) {
-        const Module *module = &modules[i];
-        MxMatch match = mx_regex_match(regex, module->path);
-        MxMatch around = module->around ? mx_regex_match(regex, module->around) : MX_MATCH_NONE;
-        modules[i].match = around > match ? around : match;
-        if (modules[i].match > best) best = modules[i].match;
-    }
-    return best;
-}
-
-/* MaxText hands the pattern to qwix, which matches whole paths. One that matches none of them is
- * looked for inside them. */
-bool model_add_adapters(MxArena *arena, MxModel *model, MxError *err) {
+static bool adapt(MxArena *arena, MxModel *model, MxError *err) {
     const MxConfig *c = model->config;
-    int n, n_params = model->params.n;
-    Module *modules = list_modules(arena, model, c->lora_module_path != NULL, &n);
+    const char *said = c->lora_module_path;
+    Asked asked = {.key = MX_KEY_lora_module_path,
+                   .pattern = with_any_layer(arena, said ? said : model->family->lora_modules),
+                   .of = "module that can be adapted",
+                   .noun = "modules"};
+    asked.words = said ? said : asked.pattern;
+    int n;
+    Module *modules = list_modules(arena, model, said != NULL, &n);
     MxLora *lora = &model->lora;
-    *lora = (MxLora){.pattern = pattern_of(arena, model),
-                     .scale = c->lora_alpha / (double)c->lora_rank};
-    const char *why;
-    MxRegex *regex = mx_regex_new(arena, lora->pattern, &why);
-    if (!regex)
-        return mx_config_fail(err, c, MX_KEY_lora_module_path,
-                              "\"%s\" is not a regular expression: %s", lora->pattern, why);
-    MxMatch wanted = match_modules(regex, modules, n);
-    if (wanted == MX_MATCH_GAVE_UP)
-        return mx_config_fail(err, c, MX_KEY_lora_module_path, "\"%s\" takes too long to match",
-                              lora->pattern);
-    if (wanted == MX_MATCH_NONE) return report_no_match(arena, model, modules, n, err);
+    *lora = (MxLora){.pattern = asked.pattern, .scale = c->lora_alpha / (double)c->lora_rank};
+    MxMatch wanted;
+    if (!choose(arena, model, asked, modules, n, &wanted, err)) return false;
     lora->modules = mx_new_n(arena, const char *, n);
-    model->adapters = mx_new_n(arena, Adapter, n_params);
-    for (int i = 0; i < n_params; i++) model->adapters[i] = (Adapter){-1, -1, -1};
     for (int i = 0; i < n; i++) {
         if (modules[i].match != wanted) continue;
         const MxLeaf *leaf = &model->params.leaves[modules[i].leaf];
@@ -238,6 +267,54 @@ bool model_add_adapters(MxArena *arena, MxModel *model, MxError *err) {
         if (*c->lora_weight_qtype && !keep_base(arena, model, modules[i].leaf, err)) return false;
     }
     return true;
+}
+
+/* ---- parameters that are trained as they are */
+
+/* Divided among ranks and updated as the parameter itself would be. */
+static void add_whole(MxArena *arena, MxModel *model, int base) {
+    MxLeaf leaf = model->params.leaves[base];
+    model->adapters[base].whole = model->params.n;
+    leaf.stands_for = leaf.path;
+    leaf.init = (MxInit){.kind = MX_INIT_ZEROS};
+    add_beside(arena, model, base, "_lora_w", leaf);
+}
+
+static bool train_whole(MxArena *arena, MxModel *model, MxError *err) {
+    const MxConfig *c = model->config;
+    const char *said = c->lora_modules_to_save;
+    if (!said) return true;
+    Asked asked = {.key = MX_KEY_lora_modules_to_save,
+                   .words = said,
+                   .pattern = with_any_layer(arena, said),
+                   .of = "parameter or module that can be trained as it is",
+                   .noun = "parameters"};
+    int n;
+    Module *params = list_params(arena, model, &n);
+    MxLora *lora = &model->lora;
+    MxMatch wanted;
+    if (!choose(arena, model, asked, params, n, &wanted, err)) return false;
+    lora->whole = mx_new_n(arena, const char *, n);
+    for (int i = 0; i < n; i++) {
+        if (params[i].match != wanted) continue;
+        const MxStack *stack = &model->params.leaves[params[i].leaf].stack;
+        if (model->adapters[params[i].leaf].a >= 0)
+            return mx_config_fail(
+                err, c, MX_KEY_lora_modules_to_save,
+                "\"%s\" is adapted too (lora.lora_module_path); wanted one of both",
+                params[i].path);
+        if (!c->scan_layers || !stack->index) lora->whole[lora->n_whole++] = params[i].path;
+        add_whole(arena, model, params[i].leaf);
+    }
+    return true;
+}
+
+bool model_add_adapters(MxArena *arena, MxModel *model, MxError *err) {
+    enum { MOST_BESIDE = 3 };
+    int n = (1 + MOST_BESIDE) * model->params.n;
+    model->adapters = mx_new_n(arena, Adapter, n);
+    for (int i = 0; i < n; i++) model->adapters[i] = (Adapter){-1, -1, -1, -1};
+    return adapt(arena, model, err) && train_whole(arena, model, err);
 }
 
 bool mx_model_keep(MxArena *arena, MxModel *model, MxQtype type, MxError *err) {

@@ -1,6 +1,7 @@
 /* model.c — from a config to a model, and queries about models. */
 #include <mx/model.h>
 
+#include "adapter.h"
 #include "streams.h"
 
 #include <math.h>
@@ -118,6 +119,10 @@ MxKind mx_model_trains(const MxModel *model) {
 
 const MxLora *mx_model_lora(const MxModel *model) {
     return model->lora.n_modules ? &model->lora : NULL;
+}
+
+int mx_model_whole(const MxModel *model, int param) {
+    return model->adapters ? model->adapters[param].whole : -1;
 }
 
 const MxModel *mx_model_without_adapters(MxArena *arena, const MxModel *model) {

@@ -9,6 +9,7 @@
  * X experts, C choices of a token, S slots of an expert, M width of an expert. */
 #include <mx/model.h>
 
+#include "adapter.h"
 #include "balance.h"
 
 #include <math.h>
@@ -174,7 +175,7 @@ static MxTopKAttr choice_of(const MxConfig *c) {
 static MxValue scale_of(const Pass *p, int leaf, MxValue ids_BTC) {
     MxTrace *t = p->t;
     MxShape shape = mx_trace_type(t, ids_BTC).shape;
-    MxValue table = mx_reshape(t, mx_cast(t, p->params[leaf], MX_F32),
+    MxValue table = mx_reshape(t, mx_cast(t, model_param(p, leaf), MX_F32),
                                MX_SHAPE(p->model->config->num_experts, 1));
     return mx_reshape(t, mx_embed(t, table, model_flatten_last(t, ids_BTC, 2), MX_F32), shape);
 }
@@ -205,7 +206,7 @@ static MxValue weigh(const Pass *p, const Spec *spec, const Leaves *l, MxValue s
 }
 
 static MxValue bias_of(const Pass *p, const Spec *spec, const Leaves *l) {
-    MxValue bias_X = mx_cast(p->t, p->params[l->gate.bias], MX_F32);
+    MxValue bias_X = mx_cast(p->t, model_param(p, l->gate.bias), MX_F32);
     return spec->row->bias_apart ? mx_detach(p->t, bias_X) : bias_X;
 }
 
@@ -220,7 +221,7 @@ static Routes route(const Pass *p, const Spec *spec, const Leaves *l, MxValue x_
     MxValue by_BTX = scores_BTX;
     if (l->gate.bias >= 0) by_BTX = mx_add(t, by_BTX, bias_of(p, spec, l));
     MxValue ids_BTC = draws(p)        ? model_draw(p, by_BTX, c->num_experts_per_tok)
-                      : l->table >= 0 ? mx_row_ids(t, p->params[l->table], p->tokens_BT)
+                      : l->table >= 0 ? mx_row_ids(t, model_param(p, l->table), p->tokens_BT)
                                       : mx_top_k(t, by_BTX, choice_of(c));
     MxValue weights_BTC = weigh(p, spec, l, scores_BTX, by_BTX, ids_BTC);
     if (l->table < 0) model_add_balance(p, spec, scores_BTX, by_BTX, ids_BTC);
@@ -263,7 +264,8 @@ static MxValue expert_dot(const Pass *p, ExpertRows rows, MxValue w) {
 static MxValue add_bias(const Pass *p, MxValue y, MxValue ids, int bias) {
     MxTrace *t = p->t;
     MxShape shape = mx_trace_type(t, y).shape;
-    MxValue rows = mx_embed(t, p->params[bias], model_flatten_last(t, ids, 2), p->model->dtype);
+    MxValue rows =
+        mx_embed(t, model_param(p, bias), model_flatten_last(t, ids, 2), p->model->dtype);
     return mx_add(t, y, mx_reshape(t, rows, shape));
 }
 

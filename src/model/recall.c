@@ -248,7 +248,7 @@ static MxValue look_up(const Pass *p, const Recall *r, int first_cache) {
     MxShape shape = mx_trace_type(t, ids).shape, flat = MX_SHAPE(0, 0);
     flat.dim[0] = shape.dim[0];
     flat.dim[1] = shape.dim[1] * shape.dim[2];
-    MxValue rows = mx_embed(t, p->params[r->table], mx_reshape(t, ids, flat), p->model->dtype);
+    MxValue rows = mx_embed(t, model_param(p, r->table), mx_reshape(t, ids, flat), p->model->dtype);
     shape.dim[2] = width_of(p->model->config);
     return mx_reshape(t, rows, shape);
 }
@@ -260,7 +260,7 @@ static MxValue smooth(const Pass *p, const Recall *r, MxValue y_BTSD, double eps
     const MxConfig *c = p->model->config;
     const MxDeltaAttr attr = {.carries = true, .apart = c->engram_max_ngram_size};
     MxShape taps = MX_SHAPE(c->engram_kernel_size, model_n_streams(c) * c->emb_dim);
-    MxValue w = mx_reshape(t, mx_cast(t, p->params[r->taps], MX_F32), taps);
+    MxValue w = mx_reshape(t, mx_cast(t, model_param(p, r->taps), MX_F32), taps);
     MxValue x = model_flatten_last(t, model_norm(p, y_BTSD, r->taps_norm, epsilon), 2);
     MxValue z = mx_activate(t, model_convolve(p, x, w, attr, first_cache + CACHE_TAPS), MX_SILU);
     return mx_add(t, y_BTSD, mx_reshape(t, z, mx_trace_type(t, y_BTSD).shape));

@@ -109,10 +109,10 @@ MxValue model_spread(const Pass *p, MxValue x_BTD) {
 static MxValue weigh_rows(const Pass *p, const Collapse *l, MxValue x_BTSD) {
     MxTrace *t = p->t;
     MxValue flat = model_flatten_last(t, mx_cast(t, x_BTSD, MX_F32), 2);
-    MxValue w = mx_cast(t, p->params[l->alpha], MX_F32);
+    MxValue w = mx_cast(t, model_param(p, l->alpha), MX_F32);
     MxValue made_BTS = mx_dot(t, model_norm_bare(t, flat, 1, least), w, MX_DOT_NN, 1);
-    made_BTS = model_scaled(t, made_BTS, mx_cast(t, p->params[l->scale], MX_F32));
-    made_BTS = mx_add(t, made_BTS, mx_cast(t, p->params[l->beta], MX_F32));
+    made_BTS = model_scaled(t, made_BTS, mx_cast(t, model_param(p, l->scale), MX_F32));
+    made_BTS = mx_add(t, made_BTS, mx_cast(t, model_param(p, l->beta), MX_F32));
     return mx_plus(t, mx_activate(t, made_BTS, MX_SIGMOID), least);
 }
 

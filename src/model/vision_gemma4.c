@@ -85,7 +85,7 @@ static MxValue embed(const Sight *s, const Leaves *l) {
     MxShape shape = mx_trace_type(t, x).shape;
     int64_t B = shape.dim[0], NP = shape.dim[1] * shape.dim[2], D = shape.dim[3];
     MxShape sides = MX_SHAPE(p->model->config->num_position_embeddings_for_vit, 2 * D);
-    MxValue table = mx_reshape(t, p->params[l->positions], sides);
+    MxValue table = mx_reshape(t, model_param(p, l->positions), sides);
     MxValue column = mx_split(t, mx_embed(t, table, place[MX_PLACE_COLUMN], p->model->dtype), D);
     MxValue row = mx_split(t, mx_embed(t, table, place[MX_PLACE_ROW], p->model->dtype), D) + 1;
     x = mx_add(t, mx_reshape(t, x, MX_SHAPE(B, NP, D)), mx_add(t, column, row));
@@ -127,8 +127,8 @@ static MxValue layer(const Sight *s, const void *own, int i, MxValue x) {
 static MxValue standardize(const Sight *s, const Leaves *l, MxValue x) {
     const Pass *p = s->pass;
     MxTrace *t = p->t;
-    MxValue bias = mx_cast(t, p->params[l->bias], MX_F32);
-    MxValue scale = mx_cast(t, p->params[l->scale], MX_F32);
+    MxValue bias = mx_cast(t, model_param(p, l->bias), MX_F32);
+    MxValue scale = mx_cast(t, model_param(p, l->scale), MX_F32);
     MxInitAttr nothing = {.type = {MX_F32, mx_trace_type(t, x).shape}, .fill = MX_FILL_CONSTANT};
     x = mx_add(t, x, mx_scale(t, bias, -1));
     return mx_glu(t, mx_add(t, mx_init(t, nothing), scale), x, MX_LINEAR);

@@ -62,8 +62,8 @@ static MxValue embed(const Sight *s, const Leaves *l) {
     MxValue classes = mx_add(t, zeros, model_weight(p, l->class));
     x = mx_concat(t, mx_reshape(t, x, MX_SHAPE(B, N, P * D)), classes);
     x = mx_reshape(t, x, MX_SHAPE(B, N * (P + 1), D));
-    MxValue positions =
-        mx_embed(t, p->params[l->positions], s->images->place[MX_PLACE_PATCH], p->model->dtype);
+    MxValue positions = mx_embed(t, model_param(p, l->positions), s->images->place[MX_PLACE_PATCH],
+                                 p->model->dtype);
     return vision_constrain(s, mx_add(t, x, positions));
 }
 

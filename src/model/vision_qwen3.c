@@ -86,7 +86,7 @@ static MxValue still_kernel(const Pass *p, int leaf) {
     MxTrace *t = p->t;
     MxShape shape = p->model->params.leaves[leaf].shape;
     int64_t frames = shape.dim[0], each = mx_shape_count(shape) / frames;
-    MxValue kernel = mx_reshape(t, p->params[leaf], MX_SHAPE(1, frames, each));
+    MxValue kernel = mx_reshape(t, model_param(p, leaf), MX_SHAPE(1, frames, each));
     return mx_cast(t, mx_scale(t, vision_mean(t, kernel), (double)frames), p->model->dtype);
 }
 
@@ -97,7 +97,7 @@ static MxValue embed(const Sight *s, const Leaves *l) {
     MxValue x = vision_patches(s, still_kernel(p, l->patch.kernel), l->patch.bias);
     MxShape shape = mx_trace_type(t, x).shape;
     int64_t B = shape.dim[0], NP = shape.dim[1] * shape.dim[2], D = shape.dim[3];
-    MxValue corners = mx_embed(t, p->params[l->positions], s->images->corner, p->model->dtype);
+    MxValue corners = mx_embed(t, model_param(p, l->positions), s->images->corner, p->model->dtype);
     corners = mx_reshape(t, corners, MX_SHAPE(B, NP, MX_CORNERS, D));
     MxValue share = mx_reshape(t, s->images->share, MX_SHAPE(B, NP, MX_CORNERS));
     x = mx_add(t, mx_reshape(t, x, MX_SHAPE(B, NP, D)), mx_combine(t, corners, share));

@@ -184,7 +184,8 @@ static bool resolve(MxArena *arena, const MxTrainMesh *mesh, PlanArray *array, b
     bool is_piped = array->how.names.rank > 0, is_nnx = mesh->config->pure_nnx;
     bool has_none = leaf->bare == MX_AXES_NONE, is_inside = leaf->stack.inner;
     bool is_bare = leaf->bare == MX_AXES_OF_STACK && (is_nnx || !leaf->axes[0]);
-    if (leaf->kind != MX_KIND_LORA_PARAM && !has_none && !is_bare)
+    bool is_adapter = leaf->kind == MX_KIND_LORA_PARAM && !leaf->stands_for;
+    if (!is_adapter && !has_none && !is_bare)
         variable.names = mx_spec_names(arena, leaf->axes, leaf->shape.rank);
     if (is_piped) {
         if (!has_none && !is_bare) variable.names = array->how.names;

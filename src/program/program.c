@@ -9,8 +9,8 @@
  *             prefill_8 …: a short one; foretell: one with logits of all its tokens
  *   decode    a token of one sequence does, decode_all: one of each
  *   see       a view of an image becomes rows, which pieces of a prompt read
- *   factors   quotients of magnitudes and norms of adapters, which all pieces read; magnitudes:
- *             what these begin with
+ *   factors   quotients of magnitudes and norms of adapters, which all pieces read; adapters: what
+ *             they begin with of the base
  *   take      makes the reference model equal to the policy
  *   frozen    casts of frozen weights, and their part of the parameters' norm: whenever they change
  *

@@ -98,7 +98,7 @@ static bool start_anew(MxTrainState *s, MxError *err) {
     const char *from = mx_train_state_config(s)->load_parameters_path;
     mx_train_state_init(s);
     return ((!from && !mx_train_base_fingerprint(s)) || read_with(s, read_params, from, err)) &&
-           mx_train_start_magnitudes(s, err);
+           mx_train_start_adapters(s, err);
 }
 
 static int64_t fingerprint_of(const MxTrainState *s) {

@@ -101,6 +101,8 @@ static void log_adapters(const Loop *l, const MxModel *model) {
     mx_log("LoRA configured: module_path='%s' successfully matched %d target submodules.",
            lora->pattern, lora->n_modules);
     for (int i = 0; i < lora->n_modules && i < MOST_SHOWN; i++) mx_log("  %s", lora->modules[i]);
+    if (lora->n_whole) mx_log("%d more are trained as they are:", lora->n_whole);
+    for (int i = 0; i < lora->n_whole && i < MOST_SHOWN; i++) mx_log("  %s", lora->whole[i]);
     mx_log("number trainable parameters: %lld, %.3f%% of the frozen ones", (long long)n,
            100 * (double)n / all);
 }

@@ -246,7 +246,7 @@ static void reply_once(MxTrainState *s, int32_t *ids, int64_t n) {
     float *logits;
     const MxPrompt prompt = {.tokens = {ids, n}};
     mx_train_state_init(s);
-    ck_assert_msg(mx_train_start_magnitudes(s, &err), "%s", err.text.data);
+    ck_assert_msg(mx_train_start_adapters(s, &err), "%s", err.text.data);
     mx_train_state_restored(s);
     ck_assert(mx_generate_logits(&arena, s, &prompt, &logits, &err));
 }

@@ -41,7 +41,7 @@ const float *record_floats(MxArena *arena, const MxTrainState *s, int var) {
 void record_begin(MxTrainState *s) {
     MxError err = {0};
     mx_train_state_init(s);
-    ck_assert_msg(mx_train_start_magnitudes(s, &err), "%s", err.text.data);
+    ck_assert_msg(mx_train_start_adapters(s, &err), "%s", err.text.data);
     mx_train_state_begin(s);
 }
 

@@ -208,6 +208,7 @@ static const struct {
     {MX_KEY_learning_rate_schedule_steps, "3"},
     {MX_KEY_num_diloco_fragments, "5"},
     {MX_KEY_lora_module_path, ".*out.*"},
+    {MX_KEY_lora_modules_to_save, ".*norm"},
     {MX_KEY_lora_weight_qtype, "nf4"},
     {MX_KEY_num_devices, "4"},
     {MX_KEY_num_slices, "2"},

@@ -139,6 +139,11 @@ static const struct {
     {BY_STEPS, "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 lora.use_dora=true"},
     {BY_STEPS, "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 lora.use_dora=true "
                "dtype=bfloat16 pure_nnx=false scan_layers=false"},
+    {BY_STEPS, "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 "
+               "lora.modules_to_save=token_embedder|.*norm|.*logits_dense"},
+    {BY_STEPS, "decoder_block=mixtral num_experts=4 num_experts_per_tok=2 lora.enable_lora=true "
+               "lora.lora_rank=4 lora.lora_alpha=8 lora.modules_to_save=.*(MoeBlock_0|embedder) "
+               "dtype=bfloat16 opt_type=muon pure_nnx=false scan_layers=false"},
     {BY_STEPS, "decoder_block=mixtral num_experts=4 num_experts_per_tok=2 lora.enable_lora=true "
                "lora.lora_rank=4 lora.lora_alpha=8 lora.lora_module_path=.*MoeBlock_0"},
     {BY_STEPS, "decoder_block=mixtral num_experts=4 num_experts_per_tok=2 lora.enable_lora=true "

@@ -58,7 +58,7 @@ static void open_dora(Dora *d) {
     from.heads = &heads;
     MxHfModel theirs;
     ck_assert_msg(mx_hf_load(&d->arena, &from, d->tree, &theirs, &d->err) &&
-                      mx_train_start_magnitudes(d->state, &d->err),
+                      mx_train_start_adapters(d->state, &d->err),
                   "%s", d->err.text.data);
     d->model = mx_hf_of_config(d->config, heads);
 }
@@ -228,7 +228,7 @@ static void open_own(Own *o, const char *more) {
 static void start_own(Own *o) {
     MxError err = {0};
     mx_train_state_init(o->state);
-    ck_assert_msg(mx_train_start_magnitudes(o->state, &err), "%s", err.text.data);
+    ck_assert_msg(mx_train_start_adapters(o->state, &err), "%s", err.text.data);
 }
 
 static double loss_of(Own *o) {
@@ -318,7 +318,7 @@ START_TEST(merged_weights_compute_the_same) {
     const char *path = mx_arena_printf(&o.arena, "build/tests/own.%d.h5", _i);
     ck_assert_msg(merge_adapters(&o.arena, path, 8, o.tree, &notes, &err), "%s", err.text.data);
     clear_adapters(&o);
-    ck_assert_msg(mx_train_start_magnitudes(o.state, &err), "%s", err.text.data);
+    ck_assert_msg(mx_train_start_adapters(o.state, &err), "%s", err.text.data);
     ck_assert_double_eq_tol(loss_of(&o), before, 1e-5 * before);
     mx_arena_release(&o.arena);
 }
@@ -339,7 +339,7 @@ START_TEST(magnitudes_are_read_with_weights) {
     open_own(&again, forms[_i]);
     mx_train_state_init(again.state);
     ck_assert_msg(mx_ckpt_load_params(path, NULL, 1, again.tree, &err) &&
-                      mx_train_start_magnitudes(again.state, &err),
+                      mx_train_start_adapters(again.state, &err),
                   "%s", err.text.data);
     ck_assert_double_eq(loss_of(&again), before);
     mx_arena_release(&again.arena);
@@ -388,7 +388,7 @@ START_TEST(zeros_have_no_direction) {
     float *w = golden_values(&o.arena, leaf);
     for (int64_t k = 0; k < leaf->shape.dim[0]; k++) w[k * leaf->shape.dim[1] + 7] = 0;
     mx_leaf_write(leaf, w);
-    ck_assert(!mx_train_start_magnitudes(o.state, &err));
+    ck_assert(!mx_train_start_adapters(o.state, &err));
     ck_assert_msg(strstr(err.text.data, "lora.use_dora: the weights of output 7 of "
                                         "\"decoder/layers_1/mlp/wo/kernel\" have no direction"),
                   "%s", err.text.data);

@@ -53,6 +53,7 @@ Suite *tiles_suite(void);
 Suite *release_suite(void);
 Suite *told_suite(void);
 Suite *turns_suite(void);
+Suite *whole_suite(void);
 
 /* hf_array — an array of a leaf, "GROUP/their name", in our layout (test_hf.c): of a tree with a
  * leaf a layer, whose kernels are as Hugging Face's. */
