@@ -8,15 +8,15 @@ struct MxHfModel; /* mx/ckpt_hf.h */
 
 /* mx_peft_is_dir — whether a folder holds adapter_config.json. */
 bool mx_peft_is_dir(const char *dir);
-/* mx_peft_load — fills the adapters of a tree from adapter_config.json and
- * adapter_model.safetensors. A module of less than the model's rank leaves the other ranks of A as
- * they are, with a B of zeros.
- *   model  of a config of ours (mx_hf_of_config)
+/* mx_peft_load — fills the adapters of a tree, and what is trained as it is beside them, from
+ * adapter_config.json and adapter_model.safetensors. A module of less than the model's rank leaves
+ * the other ranks of A as they are, with a B of zeros. model  of a config of ours (mx_hf_of_config)
  *   scale  alpha / rank of the model, which the files' must be (alpha / sqrt(rank) under
  *          use_rslora)
  * Errors: every tensor that is missing, mis-shaped or for a module without adapters, one line each;
  * another scale; more ranks than the model's; adapters of ours that peft has no modules for; what
- * is not LoRA alone (DoRA, biases …). Source: peft 0.21.2, src/peft/tuners/lora. */
+ * the folder trains as it is and the tree does not, or the other way; members of the config with
+ * which peft computes something else. Source: peft 0.21.2, src/peft/tuners/lora. */
 bool mx_peft_load(const char *dir, const struct MxHfModel *model, double scale, MxTree *state,
                   MxError *err);
 /* The adapters of a checkpoint of any layout as a folder of PEFT's. */

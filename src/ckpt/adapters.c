@@ -9,9 +9,13 @@
 static const char a_suffix[] = "_lora_a", b_suffix[] = "_lora_b", m_suffix[] = "_lora_m",
                   w_suffix[] = "_lora_w";
 
+bool ckpt_is_whole(const char *path) {
+    return mx_text_has_suffix(path, w_suffix);
+}
+
 bool ckpt_is_adapter(const char *path) {
     return mx_text_has_suffix(path, a_suffix) || mx_text_has_suffix(path, b_suffix) ||
-           mx_text_has_suffix(path, m_suffix) || mx_text_has_suffix(path, w_suffix);
+           mx_text_has_suffix(path, m_suffix) || ckpt_is_whole(path);
 }
 
 static MxWhere in(const CkptLora *lora) {
@@ -88,7 +92,7 @@ static bool add_half(MxArena *arena, CkptLora *lora, int leaf, MxError *err) {
 
 static bool is_whole(const CkptLora *lora, int leaf) {
     const CkptRow *row = entry_of(lora, leaf)->row;
-    return row && row->is_param && mx_text_has_suffix(lora->leaves.leaves[leaf].path, w_suffix);
+    return row && row->is_param && ckpt_is_whole(lora->leaves.leaves[leaf].path);
 }
 
 static void add_wholes(MxArena *arena, CkptLora *lora) {

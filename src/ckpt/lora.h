@@ -49,8 +49,10 @@ typedef struct CkptLora {
     bool has_weights; /* parameters that are no adapters */
 } CkptLora;
 
-/* ckpt_is_adapter — by its name; path without "/value". */
+/* ckpt_is_adapter — by its name; path without "/value". ckpt_is_whole — whether it is what was
+ * trained in a weight's place. */
 bool ckpt_is_adapter(const char *path);
+bool ckpt_is_whole(const char *path);
 /* ckpt_lora_find — the adapters among the parameters of a file.
  * Errors: there are none; every one whose other half is missing or that has another rank. */
 bool ckpt_lora_find(MxArena *arena, const CkptFile *file, CkptLora *out, MxError *err);

@@ -50,19 +50,28 @@ static PeftFactors make_factors(MxArena *arena, const PeftModule *m, const MxTre
     return out;
 }
 
-/* At most three of each module, in the arena; returns how many there are. */
-static int make_tensors(MxArena *arena, const PeftModules *modules, const MxTree *tree,
-                        int64_t rank, MxTensorData **out) {
+/* At most three of each module and one of what is trained as it is, in the arena; returns how many
+ * there are. */
+static int make_tensors(MxArena *arena, const PeftModules *modules, const PeftWholes *wholes,
+                        const MxTree *tree, MxTensorData **out) {
     int n = 0;
-    *out = mx_new_n(arena, MxTensorData, 3 * modules->n + 1);
+    *out = mx_new_n(arena, MxTensorData, 3 * modules->n + wholes->n + 1);
     for (int i = 0; i < modules->n; i++) {
         const PeftModule *m = &modules->module[i];
         if (!m->parts) continue;
-        PeftFactors f = make_factors(arena, m, tree, rank);
+        PeftFactors f = make_factors(arena, m, tree, modules->rank);
         (*out)[n++] = (MxTensorData){peft_name(arena, m, 'A'), peft_shape(m, 'A', f.rank), f.a};
         (*out)[n++] = (MxTensorData){peft_name(arena, m, 'B'), peft_shape(m, 'B', f.rank), f.b};
         if (!f.m) continue;
         (*out)[n++] = (MxTensorData){peft_name(arena, m, 'M'), peft_shape(m, 'M', f.rank), f.m};
+    }
+    for (int i = 0; i < wholes->n; i++) {
+        const PeftWhole *w = &wholes->item[i];
+        if (!w->n_trained) continue;
+        (*out)[n] = (MxTensorData){w->name, w->shape, peft_whole_values(arena, tree, w)};
+        if (w == peft_tied_head(wholes))
+            (*out)[n + 1] = (MxTensorData){PEFT_HEAD, w->shape, (*out)[n].data};
+        n += 1 + (w == peft_tied_head(wholes));
     }
     return n;
 }
@@ -152,8 +161,8 @@ static bool find_rank(const MxCkptRef *from, const MxTree *adapters, int n, int6
 }
 
 /* Each of our arrays and the tensor that it is, or is in. */
-static void tell_names(MxArena *arena, const PeftModules *modules, const MxTree *adapters,
-                       int64_t rank, MxText *notes) {
+static void tell_names(MxArena *arena, const PeftModules *modules, const PeftWholes *wholes,
+                       const MxTree *adapters, MxText *notes) {
     for (int i = 0; i < modules->n; i++) {
         const PeftModule *m = &modules->module[i];
         for (const PeftPart *part = m->parts; part; part = part->next) {
@@ -163,21 +172,29 @@ static void tell_names(MxArena *arena, const PeftModules *modules, const MxTree 
             for (int k = 0; k < MX_COUNT(of) && of[k] >= 0; k++) {
                 const MxLeaf *leaf = &adapters->leaves[of[k]];
                 char which = names[k];
-                mx_text_add(notes, "%s %s -> %s %s\n", leaf->path,
-                            mx_shape_text(arena, leaf->shape), peft_name(arena, m, which),
-                            mx_shape_text(arena, peft_shape(m, which, m->n_blocks * rank)));
+                mx_text_add(
+                    notes, "%s %s -> %s %s\n", leaf->path, mx_shape_text(arena, leaf->shape),
+                    peft_name(arena, m, which),
+                    mx_shape_text(arena, peft_shape(m, which, m->n_blocks * modules->rank)));
             }
         }
     }
+    for (int i = 0; i < wholes->n; i++)
+        for (const PeftWholePart *part = wholes->item[i].parts; part; part = part->next)
+            mx_text_add(notes, "%s %s -> %s %s\n", adapters->leaves[part->leaf].path,
+                        mx_shape_text(arena, adapters->leaves[part->leaf].shape),
+                        wholes->item[i].name, mx_shape_text(arena, wholes->item[i].shape));
 }
 
 static bool write_all(MxArena *arena, const MxPeftConvert *how, const PeftModules *modules,
-                      const MxTree *adapters, int64_t rank, const char *dir, MxError *err) {
-    MxTensorData *tensors;
-    int n = make_tensors(arena, modules, adapters, rank, &tensors);
+                      const PeftWholes *wholes, const MxTree *adapters, const char *dir,
+                      MxError *err) {
     const char *path = mx_path_join(arena, dir, PEFT_TENSORS);
-    const char *config =
-        peft_config_text(arena, modules, rank, how->alpha / (double)rank, how->base);
+    const char *config = peft_config_text(arena, modules, wholes,
+                                          how->alpha / (double)modules->rank, how->base, err);
+    if (!config) return false;
+    MxTensorData *tensors;
+    int n = make_tensors(arena, modules, wholes, adapters, &tensors);
     return mx_tensors_write(path, tensors, n, err) &&
            mx_file_write(mx_path_join(arena, dir, PEFT_CONFIG), config, strlen(config), err) &&
            (!how->verifies || verify(arena, path, tensors, n, err));
@@ -189,7 +206,7 @@ bool mx_peft_convert(const MxCkptRef *from, const MxPeftConvert *how, const char
     MxArena arena = {.name = "peft"};
     MxTree adapters;
     PeftModules modules = {.model = how->model, .hint = hint};
-    int64_t rank = 0;
+    PeftWholes wholes = {.n = 0};
     int n = 0;
     const MxWhere where = {.file = from->ref};
     bool ok = read_adapters(&arena, from, &adapters, &n, err);
@@ -200,14 +217,16 @@ bool mx_peft_convert(const MxCkptRef *from, const MxPeftConvert *how, const char
     if (adapters.n && !how->model)
         ok = mx_fail(err, MX_EXIT_BAD_INPUT, where,
                      "its model is not known; --config names the config of its run");
-    if (adapters.n) ok = find_rank(from, &adapters, n, &rank, err) && ok;
+    if (adapters.n) ok = find_rank(from, &adapters, n, &modules.rank, err) && ok;
     if (how->model) modules.within = peft_within(how->model);
-    if (adapters.n && how->model) ok = peft_modules(&arena, &adapters, &modules, err) && ok;
-    if (ok && !dir) tell_names(&arena, &modules, &adapters, rank, notes);
-    if (ok && dir) ok = write_all(&arena, how, &modules, &adapters, rank, dir, err);
+    if (adapters.n && how->model)
+        ok = peft_modules(&arena, &adapters, &modules, err) &&
+             peft_wholes(&arena, &adapters, &modules, &wholes, err) && ok;
+    if (ok && !dir) tell_names(&arena, &modules, &wholes, &adapters, notes);
+    if (ok && dir) ok = write_all(&arena, how, &modules, &wholes, &adapters, dir, err);
     if (ok)
-        mx_text_add(notes, "result: %d adapters, r %lld, lora_alpha %.9g\n", n, (long long)rank,
-                    how->alpha);
+        mx_text_add(notes, "result: %d adapters, r %lld, lora_alpha %.9g\n", n,
+                    (long long)modules.rank, how->alpha);
     mx_arena_release(&arena);
     return ok;
 }

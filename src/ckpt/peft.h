@@ -43,8 +43,10 @@ typedef struct PeftModules {
     const MxHfModel *model;
     const MxHfSpelling *within; /* the text model's names in a model around it; NULL = its own */
     const char *hint;           /* where adapters are in no module */
+    const MxHfModel *held;      /* with the names that transformers has in memory */
     PeftModule *module;
     int n;
+    int64_t rank; /* of ours, where all have one */
 } PeftModules;
 
 /* peft_modules — all that transformers' model has, and which adapters of a tree each one is; the
@@ -54,6 +56,8 @@ bool peft_modules(MxArena *arena, const MxTree *tree, PeftModules *modules, MxEr
 /* peft_within — how modules are named in what transformers makes of the folder that a model's
  * weights are from. */
 const MxHfSpelling *peft_within(const MxHfModel *model);
+/* peft_spell — a name of the text model's in the model around it. */
+const char *peft_spell(MxArena *arena, const MxHfSpelling *within, const char *name);
 /* peft_has_magnitudes — whether its adapters have some. */
 bool peft_has_magnitudes(const PeftModule *module);
 /* peft_has — whether a kernel's adapter is in a module. */
@@ -85,6 +89,62 @@ static inline MxShape peft_shape(const PeftModule *m, char which, int64_t rank) 
                         : MX_SHAPE(m->size_b, m->n_experts * rank);
 }
 
+/* peft_floats_of, peft_write_floats — all values of a leaf, in the arena. */
+float *peft_floats_of(MxArena *arena, const MxLeaf *leaf);
+void peft_write_floats(MxArena *arena, const MxLeaf *leaf, const float *values);
+
+/* ---- what is trained as it is (peft_whole.c) */
+
+/* What a parameter of ours is in a tensor of theirs. */
+typedef struct PeftWholePart PeftWholePart;
+struct PeftWholePart {
+    int leaf; /* of the tree: what is trained in its place */
+    HfMap map;
+    PeftWholePart *next;
+};
+
+/* A tensor of transformers' model. */
+typedef struct PeftWhole {
+    const char *weight; /* "model.norm.weight" */
+    const char *name;   /* in peft's file */
+    const char *kind;   /* ours, of any layer: "decoder/decoder_norm/scale" */
+    MxShape shape;
+    int n_parts, n_trained; /* parameters of ours in it; so many are trained as they are */
+    PeftWholePart *parts;   /* these */
+    bool is_bias;
+    bool is_of_adapted; /* module */
+} PeftWhole;
+
+typedef struct PeftWholes {
+    PeftWhole *item;
+    int n;
+    bool is_tied; /* the model's output matrix is the embedding */
+} PeftWholes;
+
+/* peft_wholes — all tensors of the modules' model, and what of them a tree trains as it is.
+ * Errors: what transformers has no tensors for, all in one; another shape. */
+bool peft_wholes(MxArena *arena, const MxTree *tree, const PeftModules *modules, PeftWholes *out,
+                 MxError *err);
+/* peft_whole_values — of a tensor, of the tree's. peft_load_wholes — the other way, of all that are
+ * trained. Errors: a tensor that is missing, or of another shape, or only a part of which is; the
+ * output matrix apart from the embedding where both are one. */
+float *peft_whole_values(MxArena *arena, const MxTree *tree, const PeftWhole *whole);
+bool peft_load_wholes(const PeftWholes *wholes, const MxTensors *file, const MxTree *state,
+                      MxWhere where, MxError *err);
+/* peft_whole_of — by its name in peft's file; NULL = the model has none. peft_hint_wholes — what
+ * the key would have to choose: what is trained, and some other kinds. */
+const PeftWhole *peft_whole_of(const PeftWholes *wholes, const char *name);
+void peft_hint_wholes(const PeftWholes *wholes, const MxMap *kinds, MxError *err);
+/* peft_tied_head — the embedding, if it is trained as it is and the output matrix too; NULL. Files
+ * then have both, as PEFT_HEAD. */
+const PeftWhole *peft_tied_head(const PeftWholes *wholes);
+#define PEFT_HEAD "base_model.model.lm_head.weight"
+/* peft_put_wholes — members of a config that say what is trained: modules_to_save, bias and
+ * ensure_weight_tying. Errors: it is no whole module, and not all biases or those of all adapted
+ * modules. */
+bool peft_put_wholes(MxArena *arena, const PeftWholes *wholes, const PeftModules *modules,
+                     MxJson *config, MxError *err);
+
 /* ---- adapter_config.json (peft_config.c) */
 
 typedef struct PeftConfig {
@@ -106,9 +166,9 @@ bool peft_adapts(const PeftConfig *config, const PeftModule *module);
  * their own. Errors: all others count something else; the rank is not what the config says. */
 bool peft_factor(const PeftConfig *config, const PeftModule *module, int64_t rank, double scale,
                  double *out, MxError *err);
-/* peft_config_text — the members that MaxText writes, and those that name parameters of experts;
- * peft takes its defaults for the rest. */
-const char *peft_config_text(MxArena *arena, const PeftModules *modules, int64_t rank, double scale,
-                             const char *base);
+/* peft_config_text — the members that MaxText writes, and those that name parameters of experts and
+ * what is trained as it is; peft takes its defaults for the rest. Errors: as of peft_put_wholes. */
+const char *peft_config_text(MxArena *arena, const PeftModules *modules, const PeftWholes *wholes,
+                             double scale, const char *base, MxError *err);
 
 #endif

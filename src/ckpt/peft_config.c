@@ -12,7 +12,6 @@ static const char *const foreign[] = {
     "lora_bias",
     "use_qalora",
     "use_bdlora",
-    "modules_to_save",
     "layer_replication",
     "trainable_token_indices",
     "alora_invocation_tokens",
@@ -42,13 +41,10 @@ static bool check_beginning(const MxJson *config, MxWhere where, MxError *err) {
 
 static bool check_config(const MxJson *config, MxWhere where, MxError *err) {
     const char *type = mx_json_string(mx_json_get(config, "peft_type"));
-    const char *bias = mx_json_string(mx_json_get(config, "bias"));
     bool ok = true;
     if (!type || strcmp(type, "LORA"))
         ok = mx_fail(err, MX_EXIT_BAD_INPUT, where, "peft_type is \"%s\", wanted \"LORA\"",
                      type ? type : "");
-    if (bias && strcmp(bias, "none"))
-        ok = mx_fail(err, MX_EXIT_BAD_INPUT, where, "bias is \"%s\", wanted \"none\"", bias);
     for (int i = 0; i < MX_COUNT(foreign); i++)
         if (hf_says_something(mx_json_get(config, foreign[i])))
             ok = mx_fail(err, MX_EXIT_BAD_INPUT, where, "%s is not available here", foreign[i]);
@@ -239,8 +235,9 @@ static void put_patterns(MxArena *arena, const PeftModules *modules, int64_t ran
     }
 }
 
-const char *peft_config_text(MxArena *arena, const PeftModules *modules, int64_t rank, double scale,
-                             const char *base) {
+const char *peft_config_text(MxArena *arena, const PeftModules *modules, const PeftWholes *wholes,
+                             double scale, const char *base, MxError *err) {
+    int64_t rank = modules->rank;
     MxJson *config = mx_json_object(arena);
     mx_json_set_string(config, "base_model_name_or_path", base);
     mx_json_set_string(config, "peft_type", "LORA");
@@ -258,7 +255,7 @@ const char *peft_config_text(MxArena *arena, const PeftModules *modules, int64_t
     for (int i = 0; i < modules->n; i++) is_dora |= peft_has_magnitudes(&modules->module[i]);
     if (is_dora) mx_json_set_bool(config, "use_dora", true);
     mx_json_set_number(config, "lora_dropout", 0);
-    mx_json_set_string(config, "bias", "none");
+    if (!peft_put_wholes(arena, wholes, modules, config, err)) return NULL;
     mx_json_set_bool(config, "inference_mode", true);
     return mx_json_dump(arena, config, true);
 }

@@ -3,6 +3,7 @@
  * product of two matrices stays one if rows of the first or columns of the second are permuted,
  * left out or multiplied; so any map of a kernel that keeps inputs and outputs apart is one of its
  * adapters too. */
+#include "lora.h"
 #include "peft.h"
 
 /* ---- what they are */
@@ -167,7 +168,8 @@ static bool check_all(MxArena *arena, const MxTree *tree, const bool *has_module
     mx_map_init(&seen, arena);
     for (int i = 0; i < tree->n; i++) {
         const MxLeaf *leaf = leaf_of(tree, i);
-        if (leaf->kind != MX_KIND_LORA_PARAM || has_module[i]) continue;
+        if (leaf->kind != MX_KIND_LORA_PARAM || has_module[i] || ckpt_is_whole(leaf->path))
+            continue;
         const char *kind = kind_of(arena, leaf->path);
         if (mx_map_get(&seen, kind, -1) >= 0) continue;
         mx_map_set(&seen, kind, i);
@@ -200,7 +202,7 @@ const MxHfSpelling *peft_within(const MxHfModel *model) {
     return hf->held.with ? &hf->held : &hf->text;
 }
 
-static const char *spell(MxArena *arena, const MxHfSpelling *within, const char *name) {
+const char *peft_spell(MxArena *arena, const MxHfSpelling *within, const char *name) {
     if (!within || !mx_text_has_prefix(name, within->without)) return name;
     return mx_arena_printf(arena, "%s%s", within->with, name + strlen(within->without));
 }
@@ -218,7 +220,8 @@ typedef struct Builder {
 /* The module of a row's i-th parameter, and which adapters of ours it is. */
 static bool add_parameter(Builder *b, const HfRow *row, int i, PeftPart part) {
     PeftModules *out = b->out;
-    const char *theirs = spell(b->arena, out->within, hf_their_name(b->arena, b->held, row, i));
+    const char *theirs =
+        peft_spell(b->arena, out->within, hf_their_name(b->arena, b->held, row, i));
     const char *ours = hf_our_name(b->arena, b->held, row, i);
     int at = (int)mx_map_get(&b->by_name, theirs, out->n);
     PeftModule *m = &out->module[at];
@@ -235,7 +238,7 @@ bool peft_modules(MxArena *arena, const MxTree *tree, PeftModules *modules, MxEr
     if (!modules->model->names) return hf_check(modules->model, MX_NOWHERE, err);
     Builder b = {.arena = arena, .tree = tree, .out = modules, .err = err};
     bool ok = true;
-    b.held = hold(arena, modules->model);
+    b.held = modules->held = hold(arena, modules->model);
     b.has_module = mx_new_n(arena, bool, tree->n + 1);
     mx_map_init(&b.by_name, arena);
     modules->module = mx_new_n(arena, PeftModule, hf_most_names(b.held));

@@ -7,6 +7,7 @@
 typedef struct Reader {
     PeftConfig config;
     PeftModules modules;
+    PeftWholes wholes;
     PeftFactors *factors; /* of each module that is adapted */
     MxTensors *file;
     MxWhere where;
@@ -96,16 +97,30 @@ static bool even_out(Reader *r, const PeftModule *m, const PeftFactors *f) {
     return true;
 }
 
+/* Of a module that is trained as a whole, under bias: all. */
+static bool is_copy(const char *name) {
+    return strstr(name, ".modules_to_save.") || strstr(name, ".original_module.");
+}
+
 /* Tensors of no module, and weights that peft saves beside adapters of the output projection. */
-static bool check_extra(const Reader *r, const MxMap *wanted) {
+static bool check_extra(const Reader *r, MxArena *arena, const MxMap *wanted) {
     bool ok = true, has_weights = false;
+    int n_wholes = 0;
+    MxMap kinds;
+    mx_map_init(&kinds, arena);
     for (int i = 0; i < mx_tensors_count(r->file); i++) {
         const char *name = mx_tensors_at(r->file, i)->name;
-        if (mx_map_get(wanted, name, -1) >= 0) continue;
-        has_weights |= mx_text_has_suffix(name, ".base_layer.weight");
+        if (mx_map_get(wanted, name, -1) >= 0 || is_copy(name)) continue;
+        const PeftWhole *w = peft_whole_of(&r->wholes, name);
+        if (w && mx_map_get(&kinds, w->kind, -1) >= 0) continue;
+        if (w) mx_map_set(&kinds, w->kind, n_wholes++);
         ok = mx_fail(r->err, MX_EXIT_BAD_INPUT, r->where,
-                     "\"%s\" belongs to no module that is adapted here", name);
+                     w ? "\"%s\" is trained as it is there and not here"
+                       : "\"%s\" belongs to no module that is adapted here",
+                     name);
+        has_weights |= mx_text_has_suffix(name, ".base_layer.weight");
     }
+    if (n_wholes) peft_hint_wholes(&r->wholes, &kinds, r->err);
     if (has_weights)
         mx_note(r->err, "hint: peft leaves weights of the base out with save_pretrained(DIR, "
                         "save_embedding_layers=False)");
@@ -152,7 +167,10 @@ static bool read_all(Reader *r, MxArena *arena) {
         }
         counts = counts && (!mx_tensors_find(r->file, a) || even_out(r, m, f));
     }
-    return check_extra(r, &wanted) && ok && counts;
+    for (int i = 0; i < r->wholes.n; i++)
+        if (r->wholes.item[i].n_trained) mx_map_set(&wanted, r->wholes.item[i].name, i);
+    if (peft_tied_head(&r->wholes)) mx_map_set(&wanted, PEFT_HEAD, 0);
+    return check_extra(r, arena, &wanted) && ok && counts;
 }
 
 /* ---- kernels */
@@ -238,7 +256,7 @@ static void take_module(Pair *p, const PeftModule *m, const PeftFactors *f) {
     }
 }
 
-static float *floats_of(MxArena *arena, const MxLeaf *leaf) {
+float *peft_floats_of(MxArena *arena, const MxLeaf *leaf) {
     const void *values = mx_leaf_values(arena, leaf);
     int64_t n = mx_shape_count(leaf->shape);
     float *out = mx_new_n(arena, float, n);
@@ -248,7 +266,7 @@ static float *floats_of(MxArena *arena, const MxLeaf *leaf) {
     return out;
 }
 
-static void write_floats(MxArena *arena, const MxLeaf *leaf, const float *values) {
+void peft_write_floats(MxArena *arena, const MxLeaf *leaf, const float *values) {
     void *out = mx_arena_alloc(arena, mx_leaf_bytes(leaf) + 1);
     int64_t n = mx_shape_count(leaf->shape);
     for (int64_t i = 0; i < n; i++) hf_put(out, leaf->dtype, i, values[i]);
@@ -257,11 +275,11 @@ static void write_floats(MxArena *arena, const MxLeaf *leaf, const float *values
 
 static void load_magnitudes(const Reader *r, int leaf) {
     MxArena arena = {.name = "magnitudes"};
-    float *ours = floats_of(&arena, &r->state->leaves[leaf]);
+    float *ours = peft_floats_of(&arena, &r->state->leaves[leaf]);
     for (int i = 0; i < r->modules.n; i++)
         for (const PeftPart *part = r->modules.module[i].parts; part; part = part->next)
             if (part->m == leaf) take_magnitudes(&r->modules.module[i], &r->factors[i], part, ours);
-    write_floats(&arena, &r->state->leaves[leaf], ours);
+    peft_write_floats(&arena, &r->state->leaves[leaf], ours);
     mx_arena_release(&arena);
 }
 
@@ -269,15 +287,15 @@ static void load_pair(Reader *r, int a, int b) {
     MxArena arena = {.name = "pair"};
     const MxLeaf *leaf_a = &r->state->leaves[a], *leaf_b = &r->state->leaves[b];
     Pair p = {.leaf = a, .rank = leaf_a->shape.dim[leaf_a->shape.rank - 1]};
-    p.a = floats_of(&arena, leaf_a);
+    p.a = peft_floats_of(&arena, leaf_a);
     p.b = mx_new_n(&arena, float, mx_shape_count(leaf_b->shape));
     for (int i = 0; i < r->modules.n; i++)
         if (peft_has(&r->modules.module[i], a))
             take_module(&p, &r->modules.module[i], &r->factors[i]);
     if (p.n_used > r->most) r->neediest = leaf_a->path;
     if (p.n_used > r->most) r->most = p.n_used;
-    if (p.n_used <= p.rank) write_floats(&arena, leaf_a, p.a);
-    if (p.n_used <= p.rank) write_floats(&arena, leaf_b, p.b);
+    if (p.n_used <= p.rank) peft_write_floats(&arena, leaf_a, p.a);
+    if (p.n_used <= p.rank) peft_write_floats(&arena, leaf_b, p.b);
     mx_arena_release(&arena);
 }
 
@@ -350,8 +368,10 @@ bool mx_peft_load(const char *dir, const MxHfModel *model, double scale, MxTree 
               mx_tensors_open(&arena, r.where.file, &r.file, err) && check_experts(&r);
     r.modules = (PeftModules){.model = model, .hint = hint};
     if (ok) r.modules.within = find_within(r.file);
-    ok = ok && peft_modules(&arena, state, &r.modules, err) && check_dora(&r) &&
-         read_all(&r, &arena) && load_all(&r, &arena);
+    ok = ok && peft_modules(&arena, state, &r.modules, err) &&
+         peft_wholes(&arena, state, &r.modules, &r.wholes, err) && check_dora(&r) &&
+         read_all(&r, &arena) && load_all(&r, &arena) &&
+         peft_load_wholes(&r.wholes, r.file, state, r.where, err);
     if (ok) tell(&r);
     mx_arena_release(&arena);
     return ok;

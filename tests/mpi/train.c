@@ -72,7 +72,7 @@ static const Variant rows[] = {
     {.name = "adapters", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", SGD}},
     {.name = "adapters, adamw, accumulation", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2"}, .parts = 2},
     {.name = "adapters, embeddings, norms and the output matrix", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "lora.modules_to_save=token_embedder|.*norm|.*logits_dense", SGD}, .often = true},
-    {.name = "adapters and whole experts, adamw, accumulation", .set = {"decoder_block=mixtral", "num_experts=4", "num_experts_per_tok=2", "base_moe_mlp_dim=48", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "lora.modules_to_save=.*MoeBlock_0.*|token_embedder", "logits_via_embedding=true", "gradient_accumulation_steps=2"}, .parts = 2},
+    {.name = "adapters and whole experts, adamw, accumulation", .set = {"decoder_block=mixtral", "num_experts=4", "num_experts_per_tok=2", "base_moe_mlp_dim=64", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "lora.modules_to_save=.*MoeBlock_0.*|token_embedder", "logits_via_embedding=true", "gradient_accumulation_steps=2"}, .parts = 2},
     {.name = "preferences", .set = {"use_dpo=true", SGD}, .parts = 2},
     {.name = "preferences, odd length", .set = {"use_dpo=true", SGD}, .length = 13, .parts = 2},
     {.name = "adapters with magnitudes", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "lora.use_dora=true", "lora.lora_module_path=.*(query|value|attention/out|mlp/.*|logits_dense)", SGD}, .often = true, .start = 3e-7}, /* roundings of norms, sums over what ranks have */

@@ -5,6 +5,8 @@
 #include "golden.h"
 #include "train_test.h"
 
+#include <mx/ckpt_peft.h>
+
 #include <check.h>
 #include <math.h>
 
@@ -104,6 +106,219 @@ START_TEST(gradients_are_those_of_training_everything) {
     close_own(&plain);
     close_own(&o);
     mx_arena_release(&arena);
+}
+END_TEST
+
+/* ---- beside peft */
+
+typedef struct Peft {
+    const char *folder, *config;
+    int n_tensors;
+    const char *said[3]; /* in adapter_config.json */
+} Peft;
+
+static const Peft pefts[] = {
+    {"train/peft_whole/untied",
+     "lora.lora_module_path=.*(query|wo) "
+     "lora.modules_to_save=token_embedder|decoder/logits_dense|.*norm|.*query/bias",
+     10,
+     {"\"bias\": \"lora_only\"", "\"modules_to_save\": [\n  \"embed_tokens\",",
+      "\"post_attention_layernorm\""}},
+    {"train/peft_whole/tied",
+     "lora.lora_module_path=.*(value|attention/out) lora.modules_to_save=token_embedder",
+     6,
+     {"\"bias\": \"none\"", "\"ensure_weight_tying\": true", "\"embed_tokens\""}},
+};
+
+static const char steps_of_peft[] =
+    "lora.enable_lora=true lora.lora_rank=2 lora.lora_alpha=3 dataset_type=synthetic "
+    "per_device_batch_size=2 max_target_length=9 learning_rate=0.02 warmup_steps_fraction=0 "
+    "learning_rate_final_fraction=1 steps=100 adam_b2=0.95 adam_eps=0.001 adam_weight_decay=0.1 "
+    "gradient_clipping_threshold=0 ";
+
+typedef struct Beside {
+    const Peft *peft;
+    const char *dir;
+    MxH5 *file;
+    MxHfModel model;
+    Own own;
+} Beside;
+
+/* A model of theirs with the adapters that training begins with. */
+static void open_beside(Beside *b, const Peft *peft, const char *more) {
+    MxError err = {0};
+    Own *o = &b->own;
+    *b = (Beside){.peft = peft, .own = {.arena = {.name = "peft"}}};
+    MxCkptRef from;
+    b->file = golden_open(&o->arena, mx_path_join(&o->arena, peft->folder, "expected.h5"));
+    ck_assert_ptr_nonnull(b->file);
+    b->dir = goldens_need(&o->arena, peft->folder);
+    const char *base = mx_path_join(&o->arena, b->dir, "base");
+    const char *json = mx_path_join(&o->arena, base, "config.json");
+    ck_assert_msg(mx_hf_read_config(&o->arena, json, &b->model, &err), "%s", err.text.data);
+    o->config =
+        golden_text_config(&o->arena, mx_hf_yaml(&o->arena, &b->model),
+                           mx_arena_printf(&o->arena, "%s%s%s", steps_of_peft, peft->config, more));
+    ck_assert_msg(mx_train_state_open(&o->arena, o->config, &o->state, &err), "%s", err.text.data);
+    mx_train_state_init(o->state);
+    o->tree = mx_train_state_tree(o->state);
+    MxHeadForm heads = mx_model_head_form(mx_train_state_model(o->state));
+    ck_assert(mx_ckpt_find(&o->arena, base, NULL, &from, &err));
+    from.heads = &heads;
+    MxHfModel theirs;
+    ck_assert_msg(mx_hf_load(&o->arena, &from, o->tree, &theirs, &err) &&
+                      mx_train_start_adapters(o->state, &err),
+                  "%s", err.text.data);
+    b->model = mx_hf_of_config(o->config, heads);
+}
+
+static bool load_beside(Beside *b, MxError *err) {
+    double scale = mx_model_lora(mx_train_state_model(b->own.state))->scale;
+    bool ok = mx_peft_load(b->dir, &b->model, scale, b->own.tree, err);
+    mx_train_state_restored(b->own.state);
+    return ok;
+}
+
+/* Every token is predicted from those before it. */
+static MxBatch next_tokens(Beside *b) {
+    int64_t n, length = b->own.config->max_target_length;
+    const float *ids = golden_read(&b->own.arena, b->file, "input_ids", &n);
+    MxBatch batch = mx_batch_new(&b->own.arena, n / length, length);
+    for (int64_t i = 0; i < n; i++) {
+        bool is_last = i % length == length - 1;
+        batch.field[MX_INPUTS][i] = (int32_t)ids[i];
+        batch.field[MX_INPUTS_POSITION][i] = (int32_t)(i % length);
+        batch.field[MX_INPUTS_SEGMENTATION][i] = 1;
+        batch.field[MX_TARGETS][i] = is_last ? 0 : (int32_t)ids[i + 1];
+        batch.field[MX_TARGETS_SEGMENTATION][i] = !is_last;
+    }
+    return batch;
+}
+
+/* What it would be for peft, beside a file of peft's. */
+static void compare_tensors(Beside *b, const char *file, double bound) {
+    static const char dir[] = "build/tests/peft_whole";
+    MxArena *arena = &b->own.arena;
+    MxError err = {0};
+    MxCkptRef ref;
+    MxText notes;
+    MxTensors *ours, *theirs;
+    MxBytes text;
+    MxPeftConvert how = {.model = &b->model, .alpha = 3, .base = "base"};
+    mx_text_init(&notes, arena);
+    ck_assert_msg(mx_dir_make(dir, &err) &&
+                      save_file(arena, "build/tests/peft_whole.h5", b->own.tree, &ref, &err) &&
+                      mx_peft_convert(&ref, &how, dir, &notes, &err),
+                  "%s", err.text.data);
+    ck_assert(
+        mx_tensors_open(arena, mx_path_join(arena, dir, "adapter_model.safetensors"), &ours,
+                        &err) &&
+        mx_tensors_open(arena, mx_path_join(arena, b->dir, file), &theirs, &err) &&
+        mx_file_read(arena, mx_path_join(arena, dir, "adapter_config.json"), 1 << 16, &text, &err));
+    for (int i = 0; i < MX_COUNT(b->peft->said); i++)
+        ck_assert_msg(strstr((const char *)text.data, b->peft->said[i]) != NULL, "%.*s",
+                      (int)text.size, (const char *)text.data);
+    ck_assert_int_eq(mx_tensors_count(ours), mx_tensors_count(theirs));
+    ck_assert_int_eq(mx_tensors_count(ours), b->peft->n_tensors);
+    for (int i = 0; i < mx_tensors_count(theirs); i++) {
+        const MxTensor *want = mx_tensors_at(theirs, i), *got = mx_tensors_find(ours, want->name);
+        ck_assert_msg(got && mx_shape_equal(got->shape, want->shape), "%s", want->name);
+        int64_t n = mx_shape_count(want->shape);
+        float *x = mx_new_n(arena, float, n), *y = mx_new_n(arena, float, n);
+        ck_assert(mx_tensors_read(theirs, want, x, &err) && mx_tensors_read(ours, got, y, &err));
+        double off = golden_max_abs(y, x, n);
+        ck_assert_msg(off <= bound, "%s is off by %g", want->name, off);
+    }
+}
+
+START_TEST(peft_gets_its_own_back) {
+    Beside b;
+    MxError err = {0};
+    open_beside(&b, &pefts[_i], "");
+    ck_assert_msg(load_beside(&b, &err), "%s", err.text.data);
+    compare_tensors(&b, "adapter_model.safetensors", 0);
+    close_own(&b.own);
+}
+END_TEST
+
+START_TEST(peft_trains_the_same) {
+    Beside b;
+    MxError err = {0};
+    int64_t n;
+    open_beside(&b, &pefts[_i], "");
+    ck_assert_msg(load_beside(&b, &err), "%s", err.text.data);
+    mx_train_state_begin(b.own.state);
+    MxBatch batch = next_tokens(&b);
+    const float *want = golden_read(&b.own.arena, b.file, "losses", &n);
+    for (int64_t k = 0; k < n; k++) {
+        double got = mx_train_loss_and_grad(b.own.state, &batch).loss;
+        ck_assert_msg(fabs(got - (double)want[k]) <= 1e-6 * (double)want[k],
+                      "step %d: %.9g, not %.9g", (int)k, got, (double)want[k]);
+        mx_train_update(b.own.state);
+    }
+    compare_tensors(&b, "after.safetensors", 2e-6);
+    close_own(&b.own);
+}
+END_TEST
+
+/* What a folder has and the run does not ask for, and the other way. */
+static const struct {
+    int peft;
+    const char *more, *words;
+} misfits[] = {
+    {0, " lora.modules_to_save=.*query/bias|decoder/logits_dense",
+     "hint: lora.modules_to_save=token_embedder/embedding|decoder/layers/"
+     "pre_self_attention_layer_norm/scale|decoder/layers/self_attention/query/bias|decoder/layers/"
+     "post_self_attention_layer_norm/scale|decoder/decoder_norm/scale|decoder/logits_dense/kernel"},
+    {0, " lora.modules_to_save=",
+     "\"base_model.model.model.layers.0.self_attn.q_proj.base_layer.bias\" is trained as it is "
+     "there and not here"},
+    {1, " lora.modules_to_save=token_embedder|.*norm",
+     "\"base_model.model.model.norm.weight\" is missing; it is trained as it is here"},
+};
+
+START_TEST(what_does_not_fit_is_told) {
+    Beside b;
+    MxError err = {0};
+    open_beside(&b, &pefts[misfits[_i].peft], misfits[_i].more);
+    ck_assert(!load_beside(&b, &err));
+    ck_assert_msg(strstr(err.text.data, misfits[_i].words) != NULL, "%s", err.text.data);
+    mx_error_release(&err);
+    close_own(&b.own);
+}
+END_TEST
+
+/* What is no whole module of theirs. */
+static const struct {
+    const char *config, *words;
+} unsaved[] = {
+    {"lora.modules_to_save=.*query/bias|.*key/bias",
+     "\"decoder/layers/self_attention/query/bias\" is trained as it is; peft trains whole modules, "
+     "all biases or those of all adapted modules"},
+    {"lora.modules_to_save=.*value/kernel",
+     "\"decoder/layers/self_attention/value/kernel\" is trained as it is; peft trains whole "
+     "modules, and not all of \"model.layers.0.self_attn.v_proj\" is"},
+    {"fused_mlp=true lora.modules_to_save=.*mlp/wi", NULL},
+};
+
+START_TEST(parts_of_modules_are_refused) {
+    Beside b;
+    MxError err = {0};
+    MxCkptRef ref;
+    MxText notes;
+    MxArena words = {.name = "words"};
+    open_beside(&b, &pefts[0],
+                mx_arena_printf(&words, " lora.lora_module_path=.*query %s", unsaved[_i].config));
+    mx_text_init(&notes, &b.own.arena);
+    MxPeftConvert how = {.model = &b.model, .alpha = 3, .base = "base"};
+    ck_assert(mx_dir_make("build/tests/peft_part", &err) &&
+              save_file(&b.own.arena, "build/tests/peft_part.h5", b.own.tree, &ref, &err));
+    bool ok = mx_peft_convert(&ref, &how, "build/tests/peft_part", &notes, &err);
+    ck_assert_msg(ok == !unsaved[_i].words, "%s", err.text.data);
+    ck_assert_msg(ok || strstr(err.text.data, unsaved[_i].words), "%s", err.text.data);
+    mx_error_release(&err);
+    close_own(&b.own);
+    mx_arena_release(&words);
 }
 END_TEST
 
@@ -298,6 +513,12 @@ Suite *whole_suite(void) {
     TCase *tcase = tcase_create("families");
     tcase_set_timeout(tcase, SECONDS);
     tcase_add_loop_test(tcase, gradients_are_those_of_training_everything, 0, family_models());
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("peft");
+    tcase_add_loop_test(tcase, peft_gets_its_own_back, 0, MX_COUNT(pefts));
+    tcase_add_loop_test(tcase, peft_trains_the_same, 0, MX_COUNT(pefts));
+    tcase_add_loop_test(tcase, what_does_not_fit_is_told, 0, MX_COUNT(misfits));
+    tcase_add_loop_test(tcase, parts_of_modules_are_refused, 0, MX_COUNT(unsaved));
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("own");
     tcase_set_timeout(tcase, SECONDS);

@@ -1,0 +1,382 @@
+/* peft_whole.c — what is trained as it is beside adapters, in folders of Hugging Face's peft: whole
+ * modules, which adapter_config.json names as modules_to_save, and biases (bias: all or lora_only).
+ * Each tensor has its weight's own name there. Source: peft 0.21, utils/other.py
+ * (ModulesToSaveWrapper, _set_trainable); tuners/tuners_utils.py (_get_learnable_bias_state_dict).
+ */
+#include "lora.h"
+#include "peft.h"
+
+static const char head[] = "base_model.model.", bias_suffix[] = ".bias";
+static const char embedding[] = "model/token_embedder/embedding";
+
+/* ---- what there is */
+
+typedef struct Builder {
+    MxArena *arena;
+    const MxTree *tree;
+    PeftWholes *out;
+    MxMap by_name;
+    bool *is_theirs; /* leaves of the tree */
+} Builder;
+
+/* "decoder/layers/mlp/wo/kernel", of any layer: a pattern that the key takes. */
+static const char *kind_of(MxArena *arena, const char *path) {
+    static const char dir[] = "model/", number[] = "layers_";
+    const char *at, *from = mx_text_has_prefix(path, dir) ? path + strlen(dir) : path;
+    MxText out;
+    mx_text_init(&out, arena);
+    while ((at = strstr(from, number))) {
+        mx_text_add(&out, "%.*slayers", (int)(at - from), from);
+        from = at + strlen(number);
+        from += strspn(from, "0123456789");
+    }
+    mx_text_add(&out, "%s", from);
+    return out.data;
+}
+
+static void add_tensor(Builder *b, const PeftModules *modules, const HfRow *row, int i) {
+    const char *theirs = hf_their_name(b->arena, modules->held, row, i);
+    const char *ours = hf_our_name(b->arena, modules->held, row, i);
+    int leaf = mx_tree_find(b->tree, mx_arena_printf(b->arena, "%s_lora_w", ours));
+    if (!theirs || row->folds) return;
+    if (leaf >= 0) b->is_theirs[leaf] = true;
+    theirs = peft_spell(b->arena, modules->within, theirs);
+    PeftWholes *out = b->out;
+    int at = (int)mx_map_get(&b->by_name, theirs, out->n);
+    PeftWhole *w = &out->item[at];
+    if (at == out->n) *w = (PeftWhole){.weight = theirs, .kind = kind_of(b->arena, ours)};
+    out->n += at == out->n;
+    mx_map_set(&b->by_name, theirs, at);
+    w->n_parts++;
+    w->n_trained += leaf >= 0;
+    HfMap map = hf_map(modules->held, row, i);
+    w->shape = map.theirs;
+    if (leaf < 0) return;
+    PeftWholePart *part = mx_new(b->arena, PeftWholePart);
+    *part = (PeftWholePart){.leaf = leaf, .map = map, .next = w->parts};
+    w->parts = part;
+}
+
+static bool is_adapted(const PeftModules *modules, const char *module, size_t n) {
+    for (int i = 0; i < modules->n; i++) {
+        const PeftModule *m = &modules->module[i];
+        if (m->parts && !strncmp(m->module, module, n) && !m->module[n]) return true;
+    }
+    return false;
+}
+
+/* Biases of adapted modules are those of the layer inside. */
+static void name_tensor(MxArena *arena, const PeftModules *modules, PeftWhole *w) {
+    size_t n = (size_t)(strrchr(w->weight, '.') - w->weight);
+    w->is_bias = mx_text_has_suffix(w->weight, bias_suffix);
+    w->is_of_adapted = w->is_bias && is_adapted(modules, w->weight, n);
+    w->name = mx_arena_printf(arena, "%s%.*s%s%s", head, (int)n, w->weight,
+                              w->is_of_adapted ? ".base_layer" : "", w->weight + n);
+}
+
+static bool check_shape(const Builder *b, const PeftWhole *w, MxError *err) {
+    for (const PeftWholePart *part = w->parts; part; part = part->next) {
+        const MxLeaf *leaf = &b->tree->leaves[part->leaf];
+        if (!mx_shape_equal(leaf->shape, part->map.ours))
+            return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "\"%s\" is %s; the model wants %s",
+                           leaf->path, mx_shape_text(b->arena, leaf->shape),
+                           mx_shape_text(b->arena, part->map.ours));
+    }
+    return true;
+}
+
+static bool check_all(const Builder *b, const char *hint, MxError *err) {
+    MxText kinds;
+    MxMap seen;
+    mx_text_init(&kinds, b->arena);
+    mx_map_init(&seen, b->arena);
+    for (int i = 0; i < b->tree->n; i++) {
+        const char *path = b->tree->leaves[i].path, *kind = kind_of(b->arena, path);
+        bool is_one = b->tree->leaves[i].kind == MX_KIND_LORA_PARAM && ckpt_is_whole(path);
+        if (!is_one || b->is_theirs[i]) continue;
+        if (mx_map_get(&seen, kind, -1) >= 0) continue;
+        mx_map_set(&seen, kind, i);
+        mx_text_add(&kinds, "%s\"%s\"", kinds.len ? ", " : "", kind);
+    }
+    if (!kinds.len) return true;
+    mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "peft has no tensors for %s", kinds.data);
+    mx_note(err, "hint: %s", hint);
+    return false;
+}
+
+bool peft_wholes(MxArena *arena, const MxTree *tree, const PeftModules *modules, PeftWholes *out,
+                 MxError *err) {
+    Builder b = {.arena = arena, .tree = tree, .out = out};
+    bool ok = true;
+    *out = (PeftWholes){.is_tied = modules->held->is_tied};
+    b.is_theirs = mx_new_n(arena, bool, tree->n + 1);
+    mx_map_init(&b.by_name, arena);
+    out->item = mx_new_n(arena, PeftWhole, hf_most_names(modules->held));
+    for (int r = 0; r < hf_n_rows; r++)
+        for (int i = 0, n = (int)hf_count(modules->held, &hf_rows[r]); i < n; i++)
+            if (hf_has(modules->held, &hf_rows[r], i)) add_tensor(&b, modules, &hf_rows[r], i);
+    for (int i = 0; i < out->n; i++) {
+        name_tensor(arena, modules, &out->item[i]);
+        ok = check_shape(&b, &out->item[i], err) && ok;
+    }
+    return check_all(&b, modules->hint, err) && ok;
+}
+
+/* ---- values */
+
+static void put_part(const PeftWholePart *part, const float *ours, float *theirs) {
+    const MxBox all = mx_box_of(part->map.ours);
+    HfRun run;
+    for (bool goes_on = hf_run_start(&run, &part->map, &all, &all); goes_on;
+         goes_on = hf_run_next(&run))
+        for (int64_t i = 0; i < run.n; i++)
+            theirs[run.theirs + i * run.apart] =
+                hf_in_theirs(&part->map, ours[run.at + i * run.step]);
+}
+
+static void take_part(const PeftWholePart *part, const float *theirs, float *ours) {
+    const MxBox all = mx_box_of(part->map.ours);
+    HfRun run;
+    for (bool goes_on = hf_run_start(&run, &part->map, &all, &all); goes_on;
+         goes_on = hf_run_next(&run))
+        for (int64_t i = 0; i < run.n; i++)
+            ours[run.at + i * run.step] =
+                hf_in_ours(&part->map, theirs[run.theirs + i * run.apart]);
+}
+
+float *peft_whole_values(MxArena *arena, const MxTree *tree, const PeftWhole *w) {
+    float *theirs = mx_new_n(arena, float, mx_shape_count(w->shape));
+    for (const PeftWholePart *part = w->parts; part; part = part->next) {
+        MxArena own = {.name = "whole"};
+        put_part(part, mx_leaf_values(&own, &tree->leaves[part->leaf]), theirs);
+        mx_arena_release(&own);
+    }
+    return theirs;
+}
+
+static void take(const MxTree *tree, const PeftWhole *w, const float *theirs) {
+    for (const PeftWholePart *part = w->parts; part; part = part->next) {
+        MxArena own = {.name = "whole"};
+        const MxLeaf *leaf = &tree->leaves[part->leaf];
+        float *ours = peft_floats_of(&own, leaf);
+        take_part(part, theirs, ours);
+        peft_write_floats(&own, leaf, ours);
+        mx_arena_release(&own);
+    }
+}
+
+const PeftWhole *peft_tied_head(const PeftWholes *wholes) {
+    for (int i = 0; wholes->is_tied && i < wholes->n; i++) {
+        const PeftWhole *w = &wholes->item[i];
+        if (w->n_trained && !strcmp(w->kind, embedding + strlen("model/"))) return w;
+    }
+    return NULL;
+}
+
+/* ---- in */
+
+typedef struct Reader {
+    const PeftWholes *wholes;
+    const MxTensors *file;
+    const MxTree *state;
+    MxWhere where;
+    MxError *err;
+} Reader;
+
+static bool refuse_tensor(const Reader *r, const PeftWhole *w, const char *what) {
+    return mx_fail(r->err, MX_EXIT_BAD_INPUT, r->where, "\"%s\" %s", w->name, what);
+}
+
+/* With tied embeddings both are one here. */
+static bool check_tied(const Reader *r, const PeftWhole *w, const float *values) {
+    const MxTensor *output = mx_tensors_find(r->file, PEFT_HEAD);
+    if (w != peft_tied_head(r->wholes)) return true;
+    MxArena arena = {.name = "output"};
+    int64_t n = mx_shape_count(w->shape);
+    float *found = mx_new_n(&arena, float, n);
+    bool is_there = output && mx_shape_equal(output->shape, w->shape);
+    bool ok = !is_there || mx_tensors_read(r->file, output, found, r->err);
+    bool is_one = is_there && ok && !memcmp(found, values, (size_t)n * sizeof *found);
+    mx_arena_release(&arena);
+    return is_one || (ok && refuse_tensor(r, w,
+                                          "is trained apart from the output matrix "
+                                          "(ensure_weight_tying is false); here both are one "
+                                          "(logits_via_embedding=true)"));
+}
+
+static bool load_whole(const Reader *r, const PeftWhole *w) {
+    MxArena arena = {.name = "whole"};
+    const MxTensor *tensor = mx_tensors_find(r->file, w->name);
+    const char *why = NULL;
+    if (!tensor)
+        why = "is missing; it is trained as it is here (lora.modules_to_save)";
+    else if (!mx_shape_equal(tensor->shape, w->shape))
+        why =
+            mx_arena_printf(&arena, "has shape %s; the model wants %s",
+                            mx_shape_text(&arena, tensor->shape), mx_shape_text(&arena, w->shape));
+    else if (w->n_trained < w->n_parts)
+        why = "is several parameters, not all of which are trained as they are here";
+    float *values = mx_new_n(&arena, float, mx_shape_count(w->shape));
+    bool ok = why ? refuse_tensor(r, w, why)
+                  : mx_tensors_read(r->file, tensor, values, r->err) && check_tied(r, w, values);
+    if (ok) take(r->state, w, values);
+    mx_arena_release(&arena);
+    return ok;
+}
+
+bool peft_load_wholes(const PeftWholes *wholes, const MxTensors *file, const MxTree *state,
+                      MxWhere where, MxError *err) {
+    MxArena arena = {.name = "wholes"};
+    const Reader r = {wholes, file, state, where, err};
+    MxMap refused; /* one of each kind is told of */
+    bool ok = true;
+    mx_map_init(&refused, &arena);
+    for (int i = 0; i < wholes->n; i++) {
+        const PeftWhole *w = &wholes->item[i];
+        if (!w->n_trained || mx_map_get(&refused, w->kind, -1) >= 0 || load_whole(&r, w)) continue;
+        mx_map_set(&refused, w->kind, i);
+        ok = false;
+    }
+    mx_arena_release(&arena);
+    return ok;
+}
+
+const PeftWhole *peft_whole_of(const PeftWholes *wholes, const char *name) {
+    for (int i = 0; i < wholes->n; i++)
+        if (!strcmp(wholes->item[i].name, name)) return &wholes->item[i];
+    return NULL;
+}
+
+void peft_hint_wholes(const PeftWholes *wholes, const MxMap *kinds, MxError *err) {
+    MxArena arena = {.name = "hint"};
+    MxText text;
+    MxMap seen;
+    mx_text_init(&text, &arena);
+    mx_map_init(&seen, &arena);
+    for (int i = 0; i < wholes->n; i++) {
+        const PeftWhole *w = &wholes->item[i];
+        bool is_in = w->n_trained || mx_map_get(kinds, w->kind, -1) >= 0;
+        if (!is_in || mx_map_get(&seen, w->kind, -1) >= 0) continue;
+        mx_map_set(&seen, w->kind, i);
+        mx_text_add(&text, "%s%s", text.len ? "|" : "", w->kind);
+    }
+    mx_note(err, "hint: lora.modules_to_save=%s", text.data);
+    mx_arena_release(&arena);
+}
+
+/* ---- what a config says of them */
+
+/* Of everything that tensors are in, by its name: how many there are, and are trained. */
+typedef struct Counts {
+    MxMap all, trained;
+    const char **holder;
+    int n;
+} Counts;
+
+static void count_up(MxMap *map, const char *name, int64_t by) {
+    mx_map_set(map, name, mx_map_get(map, name, 0) + by);
+}
+
+static void count_all(MxArena *arena, const PeftWholes *wholes, Counts *c) {
+    int most = 0;
+    mx_map_init(&c->all, arena);
+    mx_map_init(&c->trained, arena);
+    for (int i = 0; i < wholes->n; i++)
+        for (const char *p = wholes->item[i].weight; *p; p++) most += *p == '.';
+    c->holder = mx_new_n(arena, const char *, most + 1);
+    for (int i = 0; i < wholes->n; i++) {
+        const PeftWhole *w = &wholes->item[i];
+        for (const char *dot = w->weight; (dot = strchr(dot, '.')); dot++) {
+            const char *name = mx_arena_strndup(arena, w->weight, (size_t)(dot - w->weight));
+            if (!mx_map_get(&c->all, name, 0)) c->holder[c->n++] = name;
+            count_up(&c->all, name, 1);
+            count_up(&c->trained, name, w->n_trained == w->n_parts);
+        }
+    }
+}
+
+static bool is_saved(const Counts *c, const char *holder) {
+    return mx_map_get(&c->all, holder, 0) == mx_map_get(&c->trained, holder, 0);
+}
+
+/* "norm", where the name of nothing else ends so; else as many more words as that needs. peft asks
+ * for any end of a name. */
+static const char *shortest(const Counts *c, const char *module) {
+    for (const char *end = module + strlen(module); end > module;) {
+        do end--;
+        while (end > module && end[-1] != '.');
+        bool is_own = true;
+        for (int i = 0; is_own && i < c->n; i++)
+            is_own = is_saved(c, c->holder[i]) || !mx_text_has_suffix(c->holder[i], end);
+        if (is_own) return end;
+    }
+    return module;
+}
+
+/* Which biases are trained that are in no module which is trained as a whole: "none", "all" of the
+ * model's, or those of adapted modules ("lora_only"); NULL = others. */
+static const char *biases_of(const PeftWholes *wholes, const bool *is_in_module) {
+    int n_all = 0, n_trained = 0, n_adapted = 0, n_of_adapted = 0;
+    for (int i = 0; i < wholes->n; i++) {
+        const PeftWhole *w = &wholes->item[i];
+        if (!w->is_bias || is_in_module[i]) continue;
+        bool is_trained = w->n_trained > 0;
+        n_all++;
+        n_trained += is_trained;
+        n_adapted += w->is_of_adapted;
+        n_of_adapted += w->is_of_adapted && is_trained;
+    }
+    if (!n_trained) return "none";
+    if (n_trained == n_all) return "all";
+    return n_of_adapted == n_trained && n_trained == n_adapted ? "lora_only" : NULL;
+}
+
+/* Of one that peft cannot train so. */
+static bool refuse(const PeftWhole *w, const char *hint, MxError *err) {
+    if (w->n_trained < w->n_parts)
+        mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                "\"%s\" is trained as it is, but not all that is in peft's \"%s\"", w->kind,
+                w->weight);
+    else if (w->is_bias)
+        mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                "\"%s\" is trained as it is; peft trains whole modules, all biases or those of all "
+                "adapted modules",
+                w->kind);
+    else
+        mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                "\"%s\" is trained as it is; peft trains whole modules, and not all of \"%.*s\" is",
+                w->kind, (int)(strrchr(w->weight, '.') - w->weight), w->weight);
+    mx_note(err, "hint: %s", hint);
+    return false;
+}
+
+bool peft_put_wholes(MxArena *arena, const PeftWholes *wholes, const PeftModules *modules,
+                     MxJson *config, MxError *err) {
+    Counts c = {.n = 0};
+    MxMap said;
+    MxJson *names = NULL;
+    bool *is_in_module = mx_new_n(arena, bool, wholes->n + 1);
+    count_all(arena, wholes, &c);
+    mx_map_init(&said, arena);
+    for (int i = 0; i < wholes->n; i++) {
+        const char *weight = wholes->item[i].weight;
+        const char *module =
+            mx_arena_strndup(arena, weight, (size_t)(strrchr(weight, '.') - weight));
+        is_in_module[i] = wholes->item[i].n_trained && is_saved(&c, module);
+        if (!is_in_module[i]) continue;
+        const char *name = modules->within ? module : shortest(&c, module);
+        if (mx_map_get(&said, name, -1) >= 0) continue;
+        mx_map_set(&said, name, i);
+        if (!names) names = mx_json_put_array(config, "modules_to_save");
+        mx_json_push_string(names, name);
+    }
+    const char *bias = biases_of(wholes, is_in_module);
+    for (int i = 0; i < wholes->n; i++) {
+        const PeftWhole *w = &wholes->item[i];
+        if (w->n_trained && !is_in_module[i] && (!w->is_bias || !bias))
+            return refuse(w, modules->hint, err);
+    }
+    mx_json_set_string(config, "bias", bias);
+    if (peft_tied_head(wholes)) mx_json_set_bool(config, "ensure_weight_tying", true);
+    return true;
+}
