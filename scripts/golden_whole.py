@@ -3,9 +3,9 @@ training makes of them.
 
     python scripts/golden_whole.py OUT
 
-Two models: untied/, whose embedding, output matrix, norms (modules_to_save) and biases of adapted
-modules (bias: lora_only) are trained, and tied/, whose embedding is trained in both places
-(ensure_weight_tying). Each gets base/ (config.json, model.safetensors), adapter_config.json and
+Three models: untied/, whose embedding, output matrix, norms (modules_to_save) and biases of adapted
+modules (bias: lora_only) are trained, tied/, whose embedding is trained in both places
+(ensure_weight_tying), and apart/, whose tied embedding and output matrix are trained as two arrays. Each gets base/ (config.json, model.safetensors), adapter_config.json and
 adapter_model.safetensors as peft saves them before training, all random, after.safetensors, the same
 after STEPS steps of AdamW, and expected.h5: input_ids and the loss of every step (next tokens). peft
 0.21 and transformers 5.24 on PyTorch, CPU; computed in float64 from float32 numbers and rounded.
@@ -29,6 +29,8 @@ CASES = {
                        "modules_to_save": ["embed_tokens", "lm_head", "norm", "input_layernorm"]}),
     "tied": (True, {"target_modules": ["v_proj", "o_proj"], "modules_to_save": ["embed_tokens"],
                     "ensure_weight_tying": True}),
+    "apart": (True, {"target_modules": ["k_proj", "up_proj"],
+                     "modules_to_save": ["embed_tokens", "lm_head"]}),
 }
 
 

@@ -44,6 +44,7 @@ typedef struct MxHfModel {
     int64_t length; /* longest row, tokens */
     int64_t window; /* tokens that a token of layers with a window sees; 0 = no layer has one */
     bool is_tied, has_bias, has_qk_norm;
+    bool unties;       /* its folder's output matrix is the embedding, of which ours is a copy */
     bool has_score;    /* a head of one number in place of logits */
     bool norms_turned; /* of queries and keys, where those norms have no scales */
     double epsilon;

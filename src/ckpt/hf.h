@@ -116,6 +116,7 @@ typedef struct HfRow {
     int which; /* of their dim of several parameters */
 } HfRow;
 
+enum { HF_EMBEDDING = 0 }; /* the row of the table of tokens */
 extern const HfRow hf_rows[];
 extern const int hf_n_rows;
 

@@ -157,6 +157,7 @@ const char *hf_block_name(MxArena *arena, const MxHfNames *names, const HfRow *r
 }
 
 const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
+    if (model->unties && row->wants & HF_UNTIED) row = &hf_rows[HF_EMBEDDING];
     if (row->holder == HF_EYE_LAYER)
         return mx_arena_printf(arena, "%s%d.%s", model->encoder->hf.layers, i, row->theirs);
     if (row->holder == HF_EYE_DEEP)

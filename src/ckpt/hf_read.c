@@ -213,7 +213,8 @@ static bool is_ahead(const MxHfModel *model, const char *name) {
 static bool is_idle(const MxHfModel *model, const char *name) {
     return mx_text_has_suffix(name, ".rotary_emb.inv_freq") || !strcmp(name, "rope.freqs") ||
            is_ahead(model, name) || (model->few_bits && hf_scaled_is_idle(name)) ||
-           ((model->is_tied || model->has_score) && !strcmp(name, "lm_head.weight"));
+           ((model->is_tied || model->unties || model->has_score) &&
+            !strcmp(name, "lm_head.weight"));
 }
 
 /* Of the model around a text model. */
@@ -329,6 +330,8 @@ bool ckpt_hf_open(MxArena *arena, const MxCkptRef *ref, CkptHf **out, MxH5Array 
     f.is_bare = hf->model.names->is_bare;
     if (ref->heads) hf->model.heads = *ref->heads;
     hf->model.sees = ref->sees;
+    hf->model.unties = ref->unties && hf->model.is_tied;
+    if (ref->unties) hf->model.is_tied = false;
     if (ref->sees && !hf->model.encoder)
         return refuse(&f, MX_HF_CONFIG,
                       mx_arena_printf(arena,
@@ -356,7 +359,12 @@ bool mx_hf_load_for(const char *dir, const MxTeam *team, const MxConfig *config,
     bool ok = mx_ckpt_find(&arena, dir, team, &from, err);
     from.heads = &ours.heads;
     from.sees = config->use_multimodal;
+    from.unties = !config->logits_via_embedding;
     ok = ok && mx_hf_load(&arena, &from, state, &theirs, err);
+    if (ok && theirs.unties)
+        mx_log("%s: its output matrix is the embedding; here it begins as a copy of that "
+               "(logits_via_embedding=false)",
+               dir);
     MxWhere where = {.file = mx_hf_config_path(&arena, dir)};
     if (ok && !mx_hf_agree(&theirs, &ours, where, &others)) mx_warn("%s", others.text.data);
     mx_error_release(&others);

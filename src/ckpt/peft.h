@@ -107,9 +107,10 @@ struct PeftWholePart {
 typedef struct PeftWhole {
     const char *weight; /* "model.norm.weight" */
     const char *name;   /* in peft's file */
-    const char *kind;   /* ours, of any layer: "decoder/decoder_norm/scale" */
+    const char *kind;   /* what of ours is in it, of any layer: a pattern for the key */
     MxShape shape;
-    int n_parts, n_trained; /* parameters of ours in it; so many are trained as they are */
+    int n_parts, n_trained; /* parameters of ours in it, 0 = it is no parameter of theirs; so many
+                               are trained as they are */
     PeftWholePart *parts;   /* these */
     bool is_bias;
     bool is_of_adapted; /* module */

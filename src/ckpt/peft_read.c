@@ -112,7 +112,7 @@ static bool check_extra(const Reader *r, MxArena *arena, const MxMap *wanted) {
         const char *name = mx_tensors_at(r->file, i)->name;
         if (mx_map_get(wanted, name, -1) >= 0 || is_copy(name)) continue;
         const PeftWhole *w = peft_whole_of(&r->wholes, name);
-        if (w && mx_map_get(&kinds, w->kind, -1) >= 0) continue;
+        if (w && (!w->n_parts || mx_map_get(&kinds, w->kind, -1) >= 0)) continue;
         if (w) mx_map_set(&kinds, w->kind, n_wholes++);
         ok = mx_fail(r->err, MX_EXIT_BAD_INPUT, r->where,
                      w ? "\"%s\" is trained as it is there and not here"

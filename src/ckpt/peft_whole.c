@@ -6,6 +6,7 @@
 #include "lora.h"
 #include "peft.h"
 
+static const char buffer[] = ".e_score_correction_bias"; /* no parameter of theirs */
 static const char head[] = "base_model.model.", bias_suffix[] = ".bias";
 static const char embedding[] = "model/token_embedder/embedding";
 
@@ -19,19 +20,23 @@ typedef struct Builder {
     bool *is_theirs; /* leaves of the tree */
 } Builder;
 
-/* "decoder/layers/mlp/wo/kernel", of any layer: a pattern that the key takes. */
+/* Of any layer, however layers are stacked: a pattern that the key takes. */
 static const char *kind_of(MxArena *arena, const char *path) {
-    static const char dir[] = "model/", number[] = "layers_";
-    const char *at, *from = mx_text_has_prefix(path, dir) ? path + strlen(dir) : path;
-    MxText out;
-    mx_text_init(&out, arena);
-    while ((at = strstr(from, number))) {
-        mx_text_add(&out, "%.*slayers", (int)(at - from), from);
-        from = at + strlen(number);
-        from += strspn(from, "0123456789");
-    }
-    mx_text_add(&out, "%s", from);
-    return out.data;
+    static const char dir[] = "model/", number[] = "layers_", digits[] = "0123456789";
+    const char *from = mx_text_has_prefix(path, dir) ? path + strlen(dir) : path;
+    const char *at = strstr(from, number), *behind = at ? at + strlen(number) : NULL;
+    if (!at || behind[strspn(behind, digits)] != '/') return from;
+    behind += strspn(behind, digits);
+    while (at > from && at[-1] != '/') at--;
+    return mx_arena_printf(arena, "%.*s.*%s", (int)(at - from), from, behind);
+}
+
+/* Those of all parameters that are in a tensor. */
+static void add_kind(MxArena *arena, PeftWhole *w, const char *kind) {
+    if (!w->kind)
+        w->kind = kind;
+    else if (!strstr(w->kind, kind))
+        w->kind = mx_arena_printf(arena, "%s|%s", w->kind, kind);
 }
 
 static void add_tensor(Builder *b, const PeftModules *modules, const HfRow *row, int i) {
@@ -44,9 +49,11 @@ static void add_tensor(Builder *b, const PeftModules *modules, const HfRow *row,
     PeftWholes *out = b->out;
     int at = (int)mx_map_get(&b->by_name, theirs, out->n);
     PeftWhole *w = &out->item[at];
-    if (at == out->n) *w = (PeftWhole){.weight = theirs, .kind = kind_of(b->arena, ours)};
+    if (at == out->n) *w = (PeftWhole){.weight = theirs};
+    add_kind(b->arena, w, kind_of(b->arena, ours));
     out->n += at == out->n;
     mx_map_set(&b->by_name, theirs, at);
+    if (mx_text_has_suffix(theirs, buffer)) return;
     w->n_parts++;
     w->n_trained += leaf >= 0;
     HfMap map = hf_map(modules->held, row, i);
@@ -198,10 +205,13 @@ static bool check_tied(const Reader *r, const PeftWhole *w, const float *values)
     bool ok = !is_there || mx_tensors_read(r->file, output, found, r->err);
     bool is_one = is_there && ok && !memcmp(found, values, (size_t)n * sizeof *found);
     mx_arena_release(&arena);
-    return is_one || (ok && refuse_tensor(r, w,
-                                          "is trained apart from the output matrix "
-                                          "(ensure_weight_tying is false); here both are one "
-                                          "(logits_via_embedding=true)"));
+    if (is_one || !ok) return ok;
+    refuse_tensor(r, w,
+                  "is trained apart from the output matrix (ensure_weight_tying is false); here "
+                  "both are one (logits_via_embedding=true)");
+    mx_note(r->err, "hint: logits_via_embedding=false keeps them apart%s",
+            is_there ? ", with decoder/logits_dense in lora.modules_to_save" : "");
+    return false;
 }
 
 static bool load_whole(const Reader *r, const PeftWhole *w) {

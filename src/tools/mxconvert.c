@@ -243,6 +243,19 @@ static void remove_between(void *data) {
     mx_error_release(&ignored);
 }
 
+/* Whether a run's output matrix is its own, and the embedding in the folder below it: then its
+ * config says what becomes of that folder's. */
+static bool unties(const MxCkptRef *base, MxArena *arena) {
+    MxHfModel theirs;
+    MxError ignored = {0};
+    bool is_tied =
+        base->unties &&
+        mx_hf_read_config(arena, mx_hf_config_path(arena, base->path), &theirs, &ignored) &&
+        theirs.is_tied;
+    mx_error_release(&ignored);
+    return is_tied;
+}
+
 /* Merged weights become Hugging Face's by way of a checkpoint beside DST, which is removed. Over a
  * folder of Hugging Face's the result has its config.json. */
 static MxExit merge_to_hf(CommandLine *line, MxArena *arena, MxError *err) {
@@ -262,7 +275,8 @@ static MxExit merge_to_hf(CommandLine *line, MxArena *arena, MxError *err) {
     exporting.source = between;
     exporting.merges = false;
     exporting.how.adapters = MX_ADAPTERS_STAY;
-    if (!is_json && first.base.is_hf) exporting.config = mx_hf_config_path(arena, first.base.path);
+    if (!is_json && first.base.is_hf && !unties(&first.base, arena))
+        exporting.config = mx_hf_config_path(arena, first.base.path);
     return carry_out(&last, arena, err);
 }
 

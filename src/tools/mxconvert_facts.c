@@ -51,6 +51,7 @@ static bool find_base(Work *work, const MxConfig *config, MxArena *arena, MxErro
     facts->base = &work->base;
     bool is_found = mx_ckpt_find(arena, ref, NULL, &work->base, err);
     work->base.sees = config && config->use_multimodal;
+    work->base.unties = config && !config->logits_via_embedding;
     if (is_found) return true;
     if (facts->base_hint) mx_note(err, "%s", facts->base_hint);
     return false;

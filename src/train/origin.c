@@ -69,6 +69,7 @@ static bool check_sizes(MxArena *arena, const MxConfig *run, const Source *sourc
     if (!mx_hf_read_config(arena, json, &t, err)) return false;
     bool is_family = !strcmp(t.decoder_block, c->decoder_block);
     MxHfModel ours = mx_hf_of_config(c, (MxHeadForm){0});
+    if (ref.is_hf && !c->logits_via_embedding) t.is_tied = false; /* a copy of the embedding */
     const char *others = mx_hf_other_shapes(arena, &t, &ours);
     if (is_family && !*others) return true;
     mx_config_fail(

@@ -128,6 +128,11 @@ static const Peft pefts[] = {
      "lora.lora_module_path=.*(value|attention/out) lora.modules_to_save=token_embedder",
      6,
      {"\"bias\": \"none\"", "\"ensure_weight_tying\": true", "\"embed_tokens\""}},
+    {"train/peft_whole/apart",
+     "lora.lora_module_path=.*(key|wi_1) lora.modules_to_save=token_embedder|decoder/logits_dense "
+     "logits_via_embedding=false",
+     6,
+     {"\"embed_tokens\",\n", "\"lm_head\"", "\"bias\": \"none\""}},
 };
 
 static const char steps_of_peft[] =
@@ -165,6 +170,7 @@ static void open_beside(Beside *b, const Peft *peft, const char *more) {
     MxHeadForm heads = mx_model_head_form(mx_train_state_model(o->state));
     ck_assert(mx_ckpt_find(&o->arena, base, NULL, &from, &err));
     from.heads = &heads;
+    from.unties = !o->config->logits_via_embedding;
     MxHfModel theirs;
     ck_assert_msg(mx_hf_load(&o->arena, &from, o->tree, &theirs, &err) &&
                       mx_train_start_adapters(o->state, &err),
@@ -267,14 +273,17 @@ static const struct {
     const char *more, *words;
 } misfits[] = {
     {0, " lora.modules_to_save=.*query/bias|decoder/logits_dense",
-     "hint: lora.modules_to_save=token_embedder/embedding|decoder/layers/"
-     "pre_self_attention_layer_norm/scale|decoder/layers/self_attention/query/bias|decoder/layers/"
-     "post_self_attention_layer_norm/scale|decoder/decoder_norm/scale|decoder/logits_dense/kernel"},
+     "hint: lora.modules_to_save=token_embedder/embedding|decoder/.*/pre_self_attention_layer_norm/"
+     "scale|decoder/.*/self_attention/query/bias|decoder/.*/post_self_attention_layer_norm/scale|"
+     "decoder/decoder_norm/scale|decoder/logits_dense/kernel"},
     {0, " lora.modules_to_save=",
      "\"base_model.model.model.layers.0.self_attn.q_proj.base_layer.bias\" is trained as it is "
      "there and not here"},
     {1, " lora.modules_to_save=token_embedder|.*norm",
      "\"base_model.model.model.norm.weight\" is missing; it is trained as it is here"},
+    {2, " logits_via_embedding=true lora.modules_to_save=token_embedder",
+     "hint: logits_via_embedding=false keeps them apart, with decoder/logits_dense in "
+     "lora.modules_to_save"},
 };
 
 START_TEST(what_does_not_fit_is_told) {
@@ -293,10 +302,10 @@ static const struct {
     const char *config, *words;
 } unsaved[] = {
     {"lora.modules_to_save=.*query/bias|.*key/bias",
-     "\"decoder/layers/self_attention/query/bias\" is trained as it is; peft trains whole modules, "
+     "\"decoder/.*/self_attention/query/bias\" is trained as it is; peft trains whole modules, "
      "all biases or those of all adapted modules"},
     {"lora.modules_to_save=.*value/kernel",
-     "\"decoder/layers/self_attention/value/kernel\" is trained as it is; peft trains whole "
+     "\"decoder/.*/self_attention/value/kernel\" is trained as it is; peft trains whole "
      "modules, and not all of \"model.layers.0.self_attn.v_proj\" is"},
     {"fused_mlp=true lora.modules_to_save=.*mlp/wi", NULL},
 };
