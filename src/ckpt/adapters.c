@@ -13,6 +13,10 @@ bool ckpt_is_whole(const char *path) {
     return mx_text_has_suffix(path, w_suffix);
 }
 
+bool ckpt_is_head(const char *path) {
+    return mx_text_has_suffix(path, "decoder/score/kernel");
+}
+
 bool ckpt_is_adapter(const char *path) {
     return mx_text_has_suffix(path, a_suffix) || mx_text_has_suffix(path, b_suffix) ||
            mx_text_has_suffix(path, m_suffix) || ckpt_is_whole(path);
@@ -92,19 +96,18 @@ static bool add_half(MxArena *arena, CkptLora *lora, int leaf, MxError *err) {
 
 static bool is_whole(const CkptLora *lora, int leaf) {
     const CkptRow *row = entry_of(lora, leaf)->row;
-    return row && row->is_param && ckpt_is_whole(lora->leaves.leaves[leaf].path);
+    const char *path = lora->leaves.leaves[leaf].path;
+    return row && row->is_param && (ckpt_is_whole(path) || ckpt_is_head(path));
 }
 
 static void add_wholes(MxArena *arena, CkptLora *lora) {
     for (int i = 0; i < lora->leaves.n; i++) {
         const char *path = lora->leaves.leaves[i].path;
         if (!is_whole(lora, i)) continue;
+        if (ckpt_is_whole(path))
+            path = mx_arena_strndup(arena, path, strlen(path) - strlen(w_suffix));
         lora->adapters[lora->n + lora->n_whole++] =
-            (CkptAdapter){.weight = mx_arena_strndup(arena, path, strlen(path) - strlen(w_suffix)),
-                          .a = -1,
-                          .b = -1,
-                          .m = -1,
-                          .whole = i};
+            (CkptAdapter){.weight = path, .a = -1, .b = -1, .m = -1, .whole = i};
     }
 }
 
@@ -137,7 +140,6 @@ static bool check_places(MxArena *arena, const CkptLora *lora, MxError *err) {
 bool ckpt_lora_find(MxArena *arena, const CkptFile *file, CkptLora *out, MxError *err) {
     CkptLora *lora = out;
     int n_left, n_halves = 0, failures = err->count;
-    const char *head = NULL;
     *lora = (CkptLora){.file = *file};
     if (!ckpt_check_floats(&lora->file.survey, err) ||
         !ckpt_leaves(arena, &lora->file.survey, true, &lora->leaves, &lora->pieces, &n_left, err))
@@ -148,11 +150,7 @@ bool ckpt_lora_find(MxArena *arena, const CkptFile *file, CkptLora *out, MxError
         const CkptRow *row = entry_of(lora, i)->row;
         if (!row || !row->is_param) continue;
         bool is_adapter = ckpt_is_adapter(lora->leaves.leaves[i].path);
-        if (mx_text_has_suffix(lora->leaves.leaves[i].path, "decoder/score/kernel")) {
-            head = lora->leaves.leaves[i].path;
-            continue;
-        }
-        if (!is_adapter) lora->has_weights = true;
+        if (!is_adapter && !is_whole(lora, i)) lora->has_weights = true;
         if (!is_adapter || is_whole(lora, i)) continue;
         n_halves++;
         add_half(arena, lora, i, err);
@@ -162,9 +160,6 @@ bool ckpt_lora_find(MxArena *arena, const CkptFile *file, CkptLora *out, MxError
         mx_fail(
             err, MX_EXIT_BAD_INPUT, in(lora),
             "no adapters in it: wanted arrays named …_lora_a and …_lora_b among the parameters");
-    if (n_halves && head && !lora->has_weights)
-        mx_fail(err, MX_EXIT_BAD_INPUT, in(lora),
-                "\"%s\", a head that was trained beside adapters, is not available yet here", head);
     return err->count == failures;
 }
 
@@ -212,6 +207,11 @@ bool ckpt_lora_match(MxArena *arena, const CkptLora *lora, const MxTree *weights
         else
             (*out)[w] = i;
     }
+    bool has_head = false;
+    for (int i = lora->n; i < lora->n + lora->n_whole; i++)
+        has_head |= ckpt_is_head(lora->adapters[i].weight);
+    if (err->count > failures && has_head)
+        mx_note(err, "hint: --to-peft and --extract-lora keep a head beside its adapters");
     return err->count == failures;
 }
 

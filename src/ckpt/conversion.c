@@ -168,8 +168,9 @@ static const struct {
 static bool is_kept(const Maker *p, const CkptEntry *entry) {
     bool only_params = p->how->params_only || holds[p->how->adapters].only_params;
     if (!entry->row->is_param) return !only_params;
-    return ckpt_is_adapter(entry->path) ? holds[p->how->adapters].adapters
-                                        : holds[p->how->adapters].weights;
+    bool is_adapter = ckpt_is_adapter(entry->path) ||
+                      (p->how->adapters == MX_ADAPTERS_ALONE && ckpt_is_head(entry->path));
+    return is_adapter ? holds[p->how->adapters].adapters : holds[p->how->adapters].weights;
 }
 
 /* The file with the weights takes the place of the source. */

@@ -50,9 +50,11 @@ typedef struct CkptLora {
 } CkptLora;
 
 /* ckpt_is_adapter — by its name; path without "/value". ckpt_is_whole — whether it is what was
- * trained in a weight's place. */
+ * trained in a weight's place. ckpt_is_head — whether it is a head of one number, which adapters
+ * train as it is. */
 bool ckpt_is_adapter(const char *path);
 bool ckpt_is_whole(const char *path);
+bool ckpt_is_head(const char *path);
 /* ckpt_lora_find — the adapters among the parameters of a file.
  * Errors: there are none; every one whose other half is missing or that has another rank. */
 bool ckpt_lora_find(MxArena *arena, const CkptFile *file, CkptLora *out, MxError *err);

@@ -241,7 +241,7 @@ const char *peft_config_text(MxArena *arena, const PeftModules *modules, const P
     MxJson *config = mx_json_object(arena);
     mx_json_set_string(config, "base_model_name_or_path", base);
     mx_json_set_string(config, "peft_type", "LORA");
-    mx_json_set_string(config, "task_type", "CAUSAL_LM");
+    mx_json_set_string(config, "task_type", modules->held->has_score ? "SEQ_CLS" : "CAUSAL_LM");
     mx_json_set_int(config, "r", rank);
     mx_json_set_number(config, "lora_alpha", scale * (double)rank);
     put_targets(arena, modules, false, mx_json_put_array(config, "target_modules"));

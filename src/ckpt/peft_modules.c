@@ -168,8 +168,8 @@ static bool check_all(MxArena *arena, const MxTree *tree, const bool *has_module
     mx_map_init(&seen, arena);
     for (int i = 0; i < tree->n; i++) {
         const MxLeaf *leaf = leaf_of(tree, i);
-        if (leaf->kind != MX_KIND_LORA_PARAM || has_module[i] || ckpt_is_whole(leaf->path))
-            continue;
+        bool is_pair = !ckpt_is_whole(leaf->path) && !ckpt_is_head(leaf->path);
+        if (leaf->kind != MX_KIND_LORA_PARAM || has_module[i] || !is_pair) continue;
         const char *kind = kind_of(arena, leaf->path);
         if (mx_map_get(&seen, kind, -1) >= 0) continue;
         mx_map_set(&seen, kind, i);

@@ -42,7 +42,8 @@ static void add_kind(MxArena *arena, PeftWhole *w, const char *kind) {
 static void add_tensor(Builder *b, const PeftModules *modules, const HfRow *row, int i) {
     const char *theirs = hf_their_name(b->arena, modules->held, row, i);
     const char *ours = hf_our_name(b->arena, modules->held, row, i);
-    int leaf = mx_tree_find(b->tree, mx_arena_printf(b->arena, "%s_lora_w", ours));
+    const char *trained = ckpt_is_head(ours) ? ours : mx_arena_printf(b->arena, "%s_lora_w", ours);
+    int leaf = mx_tree_find(b->tree, trained);
     if (!theirs || row->folds) return;
     if (leaf >= 0) b->is_theirs[leaf] = true;
     theirs = peft_spell(b->arena, modules->within, theirs);

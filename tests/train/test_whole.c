@@ -53,6 +53,13 @@ static void step(Own *o) {
     mx_train_update(o->state);
 }
 
+static void *bytes_of(Own *o, int at) {
+    const MxLeaf *leaf = &o->tree->leaves[at];
+    void *bytes = mx_arena_alloc(&o->arena, mx_leaf_bytes(leaf));
+    mx_leaf_read(leaf, bytes);
+    return bytes;
+}
+
 /* ---- all families */
 
 #define REST                                                                                       \
@@ -331,6 +338,40 @@ START_TEST(parts_of_modules_are_refused) {
 }
 END_TEST
 
+/* A reward's head, which adapters train as it is without being asked. */
+START_TEST(a_head_goes_to_peft_and_back) {
+    static const char words[] =
+        "base_emb_dim=32 base_num_decoder_layers=1 base_num_query_heads=2 base_num_kv_heads=2 "
+        "head_dim=16 base_mlp_dim=48 vocab_size=258 max_target_length=24 per_device_batch_size=1 "
+        "dataset_type=hf hf_train_files=x packing=false use_dpo=true dpo.algo=reward "
+        "score_head=true lora.enable_lora=true lora.lora_rank=2 lora.lora_alpha=3 ";
+    static const char dir[] = "build/tests/peft_head", file[] = "build/tests/peft_head.h5";
+    Own from, to;
+    MxError err = {0};
+    MxCkptRef ref;
+    MxText notes;
+    MxBytes text;
+    open_own(&from, words, "lora.modules_to_save=.*norm");
+    open_own(&to, words, "lora.modules_to_save=.*norm init_weights_seed=5");
+    MxHeadForm heads = mx_model_head_form(mx_train_state_model(from.state));
+    const MxHfModel model = mx_hf_of_config(from.config, heads);
+    MxPeftConvert how = {.model = &model, .alpha = 3, .base = "base"};
+    mx_text_init(&notes, &from.arena);
+    ck_assert_msg(mx_dir_make(dir, &err) && save_file(&from.arena, file, from.tree, &ref, &err) &&
+                      mx_peft_convert(&ref, &how, dir, &notes, &err) &&
+                      mx_file_read(&from.arena, "build/tests/peft_head/adapter_config.json",
+                                   1 << 16, &text, &err) &&
+                      mx_peft_load(dir, &model, 1.5, to.tree, &err),
+                  "%s", err.text.data);
+    ck_assert_ptr_nonnull(strstr((const char *)text.data, "\"task_type\": \"SEQ_CLS\""));
+    ck_assert_ptr_nonnull(strstr((const char *)text.data, "\"score\""));
+    int at = mx_tree_find(from.tree, "model/decoder/score/kernel");
+    ck_assert(!memcmp(bytes_of(&from, at), bytes_of(&to, at), mx_leaf_bytes(&to.tree->leaves[at])));
+    close_own(&to);
+    close_own(&from);
+}
+END_TEST
+
 /* ---- runs of our own */
 
 static const char small[] =
@@ -362,13 +403,6 @@ static int base_of(const Own *o, const MxLeaf *leaf) {
     int at = mx_tree_find(o->tree, mx_path_join(&arena, "model", leaf->stands_for));
     mx_arena_release(&arena);
     return at;
-}
-
-static void *bytes_of(Own *o, int at) {
-    const MxLeaf *leaf = &o->tree->leaves[at];
-    void *bytes = mx_arena_alloc(&o->arena, mx_leaf_bytes(leaf));
-    mx_leaf_read(leaf, bytes);
-    return bytes;
 }
 
 /* At first it is what it stands for; then that stays, and it does not, but for parameters that are
@@ -528,6 +562,7 @@ Suite *whole_suite(void) {
     tcase_add_loop_test(tcase, peft_trains_the_same, 0, MX_COUNT(pefts));
     tcase_add_loop_test(tcase, what_does_not_fit_is_told, 0, MX_COUNT(misfits));
     tcase_add_loop_test(tcase, parts_of_modules_are_refused, 0, MX_COUNT(unsaved));
+    tcase_add_test(tcase, a_head_goes_to_peft_and_back);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("own");
     tcase_set_timeout(tcase, SECONDS);
