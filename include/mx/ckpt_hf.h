@@ -98,6 +98,10 @@ bool mx_hf_read_config(MxArena *arena, const char *path, MxHfModel *out, MxError
 /* mx_hf_of_config — the model of a config of ours. What transformers has no member for is passed
  * over. */
 MxHfModel mx_hf_of_config(const MxConfig *config, MxHeadForm heads);
+/* mx_hf_see — what a folder tells of the model around a text model, and of its encoder of images,
+ * which our keys do not all have: to be added to a model of a config. Errors: as of
+ * mx_hf_read_config. */
+bool mx_hf_see(MxArena *arena, const char *dir, MxHfModel *model, MxError *err);
 /* mx_ckpt_was_hf — what is recorded of the model of Hugging Face's that a checkpoint of ours was
  * before mxconvert: decoder_block, emb_dim and the form of heads; false where nothing is. */
 bool mx_ckpt_was_hf(const MxCkptRef *ref, MxHfModel *out);

@@ -197,6 +197,23 @@ void hf_read_encoder(HfReader *r, const MxJson *outer) {
         hf_refuse(r, "vision_config", "its sizes do not go together");
 }
 
+bool mx_hf_see(MxArena *arena, const char *dir, MxHfModel *model, MxError *err) {
+    MxHfModel whole;
+    int failures = err->count;
+    const char *path = mx_hf_config_path(arena, dir);
+    if (!mx_hf_read_config(arena, path, &whole, err)) return false;
+    HfReader r = {.arena = arena,
+                  .path = path,
+                  .json = whole.config,
+                  .family = hf_family_of(&whole),
+                  .names = whole.names,
+                  .model = model,
+                  .err = err};
+    model->is_within = whole.is_within;
+    if (whole.outer) hf_read_encoder(&r, whole.outer);
+    return err->count == failures;
+}
+
 /* Of pictures that keep their form: the squares of patches as near to a square as they can be. */
 static void yaml_form(const MxHfModel *model, MxText *out) {
     int64_t side = model->see_pool * model->see_patch, rows = 1;

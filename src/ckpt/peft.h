@@ -93,7 +93,7 @@ static inline MxShape peft_shape(const PeftModule *m, char which, int64_t rank) 
 float *peft_floats_of(MxArena *arena, const MxLeaf *leaf);
 void peft_write_floats(MxArena *arena, const MxLeaf *leaf, const float *values);
 
-/* ---- what is trained as it is (peft_whole.c) */
+/* ---- what is trained as it is (peft_whole.c, peft_saved.c) */
 
 /* What a parameter of ours is in a tensor of theirs. */
 typedef struct PeftWholePart PeftWholePart;

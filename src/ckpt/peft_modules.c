@@ -32,7 +32,7 @@ static const MxHfModel *hold(MxArena *arena, const MxHfModel *model) {
     held->model.names = &held->names;
     MX_ASSERT((int)model->names->experts < MX_COUNT(held_experts));
     held->model.experts = (int)held_experts[model->names->experts];
-    held->model.sees = false;
+    held->model.sees = model->sees && model->see_dim; /* else nothing is known of the encoder */
     held->model.is_meta = false;
     return &held->model;
 }

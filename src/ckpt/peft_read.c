@@ -358,7 +358,8 @@ static void tell(const Reader *r) {
 
 bool mx_peft_load(const char *dir, const MxHfModel *model, double scale, MxTree *state,
                   MxError *err) {
-    static const char hint[] = "lora.lora_module_path chooses what is adapted";
+    static const char hint[] = "lora.lora_module_path chooses what is adapted, and "
+                               "lora.modules_to_save what is trained as it is";
     MxArena arena = {.name = "peft"};
     Reader r = {.state = state,
                 .scale = scale,

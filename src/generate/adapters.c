@@ -39,7 +39,8 @@ static bool read_peft(MxTrainState *s, const MxTeam *team, const char *dir, MxEr
     MxArena arena = {.name = "peft"};
     const MxJson *manifest;
     const MxModel *model = mx_train_state_model(s);
-    const MxHfModel theirs = mx_hf_of_config(mx_train_state_config(s), mx_model_head_form(model));
+    const MxConfig *c = mx_train_state_config(s);
+    MxHfModel theirs = mx_hf_of_config(c, mx_model_head_form(model));
     MxTree whole, *tree = mx_train_state_tree(s);
     mx_tree_init(&whole, &arena);
     for (int i = 0; i < tree->n; i++) {
@@ -47,7 +48,11 @@ static bool read_peft(MxTrainState *s, const MxTeam *team, const char *dir, MxEr
         bool is_adapter = leaf->kind == MX_KIND_LORA_PARAM;
         mx_tree_add(&whole, is_adapter ? copy_whole(&arena, leaf) : mx_leaf_abstract(*leaf));
     }
-    bool ok = mx_ckpt_vouch(&arena, dir, team, &manifest, err) &&
+    bool sees =
+        c->use_multimodal && c->load_parameters_path && mx_hf_is_dir(c->load_parameters_path);
+    theirs.sees = sees;
+    bool ok = (!sees || mx_hf_see(&arena, c->load_parameters_path, &theirs, err)) &&
+              mx_ckpt_vouch(&arena, dir, team, &manifest, err) &&
               mx_peft_load(dir, &theirs, mx_model_lora(model)->scale, &whole, err);
     for (int i = 0; ok && i < tree->n; i++) {
         const MxLeaf *leaf = &tree->leaves[i];

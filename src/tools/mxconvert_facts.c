@@ -62,15 +62,15 @@ static bool find_base(Work *work, const MxConfig *config, MxArena *arena, MxErro
 static bool find_model(Work *work, const MxConfig *config, MxHeadForm heads, MxArena *arena,
                        MxError *err) {
     const char *const dirs[] = {config->load_parameters_path, work->line->base};
-    MxHfModel whole = {0}, *model = mx_new(arena, MxHfModel);
-    for (int i = 0; i < MX_COUNT(dirs) && !whole.decoder_block; i++)
-        if (dirs[i] && mx_hf_is_dir(dirs[i]) &&
-            !mx_hf_read_config(arena, mx_hf_config_path(arena, dirs[i]), &whole, err))
-            return false;
+    MxHfModel *model = mx_new(arena, MxHfModel);
+    bool is_found = false;
     *model = mx_hf_of_config(config, heads);
+    for (int i = 0; i < MX_COUNT(dirs) && !is_found; i++) {
+        is_found = dirs[i] && mx_hf_is_dir(dirs[i]);
+        if (is_found && !mx_hf_see(arena, dirs[i], model, err)) return false;
+    }
     model->sees = config->use_multimodal;
-    model->is_within = whole.is_within;
-    model->encoder = model->sees ? mx_encoder_find(config->vision_encoder_block) : whole.encoder;
+    if (model->sees) model->encoder = mx_encoder_find(config->vision_encoder_block);
     work->peft.model = model;
     return true;
 }

@@ -1,8 +1,11 @@
 /* test_images.c — models that see images: against transformers (scripts/golden_sees.py), and a run
  * on records that name files. */
 #include "close.h"
+#include "common/saving.h"
 #include "golden.h"
 #include "train_test.h"
+
+#include <mx/ckpt_peft.h>
 
 #include <check.h>
 #include <math.h>
@@ -203,6 +206,44 @@ START_TEST(models_are_those_of_transformers) {
 }
 END_TEST
 
+/* What peft holds of an encoder that is trained as it is comes back as it was. */
+START_TEST(encoders_go_to_peft_and_back) {
+    static const char more[] =
+        "lora.enable_lora=true lora.lora_rank=2 lora.lora_alpha=4 "
+        "lora.lora_module_path=decoder/.*query lora.modules_to_save=vision_encoder/.*";
+    Sees s;
+    MxCkptRef ref;
+    MxText notes;
+    if (!open_sees(&s, &eyes[_i], more)) return;
+    MxHfModel model = mx_hf_of_config(s.config, mx_model_head_form(mx_train_state_model(s.state)));
+    MxPeftConvert how = {.model = &model, .alpha = 4, .base = "base"};
+    const char *dir = mx_arena_printf(&s.arena, "build/tests/peft_eye.%d", _i);
+    const char *file = mx_arena_printf(&s.arena, "%s.h5", dir);
+    void **before = mx_new_n(&s.arena, void *, s.tree->n);
+    model.sees = true;
+    mx_text_init(&notes, &s.arena);
+    ck_assert_msg(mx_hf_see(&s.arena, goldens_need(&s.arena, eyes[_i].folder), &model, &s.err) &&
+                      mx_dir_make(dir, &s.err) && save_file(&s.arena, file, s.tree, &ref, &s.err) &&
+                      mx_peft_convert(&ref, &how, dir, &notes, &s.err),
+                  "%s", s.err.text.data);
+    for (int i = 0; i < s.tree->n; i++) {
+        const MxLeaf *leaf = &s.tree->leaves[i];
+        if (leaf->kind != MX_KIND_LORA_PARAM) continue;
+        before[i] = golden_values(&s.arena, leaf);
+        mx_leaf_write(leaf, mx_arena_alloc(&s.arena, mx_leaf_bytes(leaf)));
+    }
+    ck_assert_msg(mx_peft_load(dir, &model, 2, s.tree, &s.err), "%s", s.err.text.data);
+    for (int i = 0; i < s.tree->n; i++) {
+        const MxLeaf *leaf = &s.tree->leaves[i];
+        double off = before[i] ? golden_max_abs(mx_leaf_values(&s.arena, leaf), before[i],
+                                                mx_shape_count(leaf->shape))
+                               : 0;
+        ck_assert_msg(off <= 3e-7, "%s is off by %g", leaf->path, off); /* scales less 1 */
+    }
+    mx_arena_release(&s.arena);
+}
+END_TEST
+
 /* MaxText's weight decay shrinks what it has frozen. With adapters the whole base is frozen. */
 static const struct {
     const char *more, *moved; /* a part of the paths that change */
@@ -246,6 +287,7 @@ Suite *images_suite(void) {
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, models_are_those_of_transformers, 0,
                         MX_COUNT(eyes) * MX_COUNT(forms));
+    tcase_add_loop_test(tcase, encoders_go_to_peft_and_back, 0, MX_COUNT(eyes));
     tcase_add_loop_test(tcase, what_is_frozen_stays, 0, MX_COUNT(steps));
     suite_add_tcase(suite, tcase);
     return suite;
