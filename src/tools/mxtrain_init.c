@@ -32,7 +32,8 @@ static const Start starts[] = {
         .usual = "run_name: lora\nlora: {lora_rank: 8, lora_alpha: 16}\n",
         .is = {"use_sft=true", "use_dpo=false", "lora.enable_lora=true"},
         .keys = USUAL_KEYS "sft_train_on_completion_only packing load_parameters_path "
-                           "lora.lora_module_path lora.lora_weight_qtype",
+                           "lora.lora_module_path lora.modules_to_save "
+                           "lora.lora_weight_qtype",
     },
     {
         .kind = "dpo",
