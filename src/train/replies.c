@@ -24,6 +24,7 @@ typedef struct Packed {
 
 static void add_bytes(MxText *to, const void *data, size_t n) {
     static const char none[sizeof(int64_t)];
+    if (!n) return;
     mx_text_addn(to, data, n);
     mx_text_addn(to, none, -n % sizeof none);
 }
