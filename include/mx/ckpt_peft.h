@@ -10,7 +10,8 @@ struct MxHfModel; /* mx/ckpt_hf.h */
 bool mx_peft_is_dir(const char *dir);
 /* mx_peft_load — fills the adapters of a tree, and what is trained as it is beside them, from
  * adapter_config.json and adapter_model.safetensors. A module of less than the model's rank leaves
- * the other ranks of A as they are, with a B of zeros. model  of a config of ours (mx_hf_of_config)
+ * the other ranks of A as they are, with a B of zeros.
+ *   model  of a config of ours (mx_hf_of_config)
  *   scale  alpha / rank of the model, which the files' must be (alpha / sqrt(rank) under
  *          use_rslora)
  * Errors: every tensor that is missing, mis-shaped or for a module without adapters, one line each;
