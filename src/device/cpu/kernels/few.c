@@ -227,10 +227,11 @@ static void sum_pieces(const void *context, int64_t begin, int64_t end, int work
 static void multiply_row(const Few *p, int64_t row, float sums[MOST_ROWS][FEW_BESIDE]) {
     const CpuMatmulSpec *s = p->spec;
     int64_t step = row + FEW_BESIDE <= s->n ? s->ldb : 0;
+    bool has_next = row + 2 * FEW_BESIDE <= s->n;
     memset(sums, 0, sizeof(float) * MOST_ROWS * FEW_BESIDE);
     for (int64_t k = 0; k < s->k; k += DEEP) {
         int64_t n = cpu_min(DEEP, s->k - k);
-        few_dots(a_rows(p, k), n, element(p, row, k), s->in, step, sums);
+        few_dots(a_rows(p, k), n, element(p, row, k), s->in, step, sums, has_next);
     }
 }
 

@@ -18,7 +18,7 @@ void few_add(FewRows a, int64_t n, const float *b, int64_t step, float *sums, in
              const float *next);
 
 /* few_dots — adds to the sums of each row its products, over n elements, with FEW_BESIDE rows of B
- * of floats or bf16. */
+ * of floats or bf16. has_next: as many rows lie behind these, and are prefetched meanwhile. */
 void few_dots(FewRows a, int64_t n, const void *b, MxDtype dtype, int64_t step,
-              float (*sums)[FEW_BESIDE]);
+              float (*sums)[FEW_BESIDE], bool has_next);
 #endif

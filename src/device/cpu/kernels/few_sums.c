@@ -10,7 +10,8 @@ enum {
     TOGETHER = 4, /* rows of A: with two vectors of each, and of B, all of AVX2's registers … */
     VECTORS = 2,
     PAIR = 2, /* … as with these, and FEW_BESIDE rows of B */
-    ROWS = CPU_ROWS
+    ROWS = CPU_ROWS,
+    INTO_SECOND_CACHE = 2 /* of prefetches */
 };
 #define EACH   _Pragma("GCC unroll 32")
 #define INLINE static inline __attribute__((always_inline))
@@ -36,7 +37,7 @@ INLINE void add_tile(int m, FewRows a, const float *b, int64_t step, float *sums
 /* A tile of the rows to come, into the second cache: among products there is always room for what
  * memory can still send. */
 INLINE void fetch_tile(const float *b, int64_t step) {
-    enum { INTO_SECOND_CACHE = 2, LINE = 16 };
+    enum { LINE = 16 };
     EACH for (int r = 0; r < ROWS; r++) EACH for (int j = 0; j < VECTORS * LANES; j += LINE)
         __builtin_prefetch(b + r * step + j, 0, INTO_SECOND_CACHE);
 }
@@ -76,12 +77,17 @@ INLINE Lanes load(const void *b, MxDtype dtype, int64_t at) {
     return dtype == MX_F32 ? lanes_load((const float *)b + at) : lanes_bf16((const MxBf16 *)b + at);
 }
 
+INLINE const void *address(const void *b, MxDtype dtype, int64_t at) {
+    return (const uint8_t *)b + at * (dtype == MX_F32 ? 4 : 2);
+}
+
 INLINE float element(const void *b, MxDtype dtype, int64_t at) {
     return dtype == MX_F32 ? ((const float *)b)[at] : mx_bf16_to_f32(((const MxBf16 *)b)[at]);
 }
 
+/* Of n_next rows of B that come later some lines are asked for on the way. */
 INLINE void dot_tile(int m, FewRows a, int64_t n, const void *b, MxDtype dtype, int64_t step,
-                     float (*sums)[FEW_BESIDE]) {
+                     float (*sums)[FEW_BESIDE], const void *next, int n_next) {
     Lanes sum[PAIR][FEW_BESIDE];
     int64_t whole = n / LANES * LANES;
     EACH for (int i = 0; i < m; i++) EACH for (int c = 0; c < FEW_BESIDE; c++) sum[i][c] =
@@ -89,6 +95,8 @@ INLINE void dot_tile(int m, FewRows a, int64_t n, const void *b, MxDtype dtype, 
     for (int64_t k = 0; k < whole; k += LANES) {
         Lanes y[FEW_BESIDE];
         EACH for (int c = 0; c < FEW_BESIDE; c++) y[c] = load(b, dtype, c * step + k);
+        for (int c = 0; c < n_next; c++)
+            __builtin_prefetch(address(next, dtype, c * step + k), 0, INTO_SECOND_CACHE);
         EACH for (int i = 0; i < m; i++) {
             Lanes x = lanes_load(a.row + i * a.step + k);
             EACH for (int c = 0; c < FEW_BESIDE; c++) sum[i][c] =
@@ -104,17 +112,24 @@ INLINE void dot_tile(int m, FewRows a, int64_t n, const void *b, MxDtype dtype, 
         }
 }
 
+/* Each pass over the rows of B asks for its share of the next ones; a single one has no time for
+ * it.
+ */
 INLINE void dots_of(FewRows a, int64_t n, const void *b, MxDtype dtype, int64_t step,
-                    float (*sums)[FEW_BESIDE]) {
-    for (; a.m >= PAIR; a.m -= PAIR, a.row += PAIR * a.step, sums += PAIR)
-        dot_tile(PAIR, a, n, b, dtype, step, sums);
-    if (a.m) dot_tile(1, a, n, b, dtype, step, sums);
+                    float (*sums)[FEW_BESIDE], bool has_next) {
+    const int passes = (int)(a.m / PAIR), share = passes > 1 && has_next ? FEW_BESIDE / passes : 0;
+    const void *next = address(b, dtype, FEW_BESIDE * step);
+    for (; a.m >= PAIR; a.m -= PAIR, a.row += PAIR * a.step, sums += PAIR) {
+        dot_tile(PAIR, a, n, b, dtype, step, sums, next, share);
+        next = address(next, dtype, share * step);
+    }
+    if (a.m) dot_tile(1, a, n, b, dtype, step, sums, NULL, 0);
 }
 
 void few_dots(FewRows a, int64_t n, const void *b, MxDtype dtype, int64_t step,
-              float (*sums)[FEW_BESIDE]) {
+              float (*sums)[FEW_BESIDE], bool has_next) {
     if (dtype == MX_F32)
-        dots_of(a, n, b, MX_F32, step, sums);
+        dots_of(a, n, b, MX_F32, step, sums, has_next);
     else
-        dots_of(a, n, b, MX_BF16, step, sums);
+        dots_of(a, n, b, MX_BF16, step, sums, has_next);
 }
