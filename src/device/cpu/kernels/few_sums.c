@@ -11,7 +11,8 @@ enum {
     VECTORS = 2,
     PAIR = 2, /* … as with these, and FEW_BESIDE rows of B */
     ROWS = CPU_ROWS,
-    INTO_SECOND_CACHE = 2 /* of prefetches */
+    INTO_SECOND_CACHE = 2, /* of prefetches … */
+    LINE = 16              /* … which fetch so many floats */
 };
 #define EACH   _Pragma("GCC unroll 32")
 #define INLINE static inline __attribute__((always_inline))
@@ -37,7 +38,6 @@ INLINE void add_tile(int m, FewRows a, const float *b, int64_t step, float *sums
 /* A tile of the rows to come, into the second cache: among products there is always room for what
  * memory can still send. */
 INLINE void fetch_tile(const float *b, int64_t step) {
-    enum { LINE = 16 };
     EACH for (int r = 0; r < ROWS; r++) EACH for (int j = 0; j < VECTORS * LANES; j += LINE)
         __builtin_prefetch(b + r * step + j, 0, INTO_SECOND_CACHE);
 }
@@ -95,7 +95,7 @@ INLINE void dot_tile(int m, FewRows a, int64_t n, const void *b, MxDtype dtype, 
     for (int64_t k = 0; k < whole; k += LANES) {
         Lanes y[FEW_BESIDE];
         EACH for (int c = 0; c < FEW_BESIDE; c++) y[c] = load(b, dtype, c * step + k);
-        for (int c = 0; c < n_next; c++)
+        for (int c = 0; c < n_next && k % LINE == 0; c++)
             __builtin_prefetch(address(next, dtype, c * step + k), 0, INTO_SECOND_CACHE);
         EACH for (int i = 0; i < m; i++) {
             Lanes x = lanes_load(a.row + i * a.step + k);
