@@ -23,17 +23,18 @@ static void note_length(TextAddedSet *set, uint8_t first, size_t length) {
 void text_added_put(TextAddedSet *set, TextAdded added) {
     int32_t i = text_vocab_find(&set->find, added.text);
     MX_ASSERT(added.text.n);
+    if (i >= 0 && set->item[i].id == added.id) {
+        set->item[i] = added;
+        return;
+    }
     if (i < 0) {
-        i = set->n;
-        bool is_new = text_vocab_add(&set->find, added.text, i);
-        MX_ASSERT(is_new);
-        if (!(set->n & (set->n - 1))) /* a power of 2 is full */
-            set->item = mx_arena_grow(set->arena, set->item, (size_t)set->n,
-                                      set->n ? 2 * (size_t)set->n : 1, sizeof *set->item);
-        set->n++;
+        text_vocab_add(&set->find, added.text, set->n);
         note_length(set, (uint8_t)added.text.data[0], added.text.n);
     }
-    set->item[i] = added;
+    if (!(set->n & (set->n - 1))) /* a power of 2 is full */
+        set->item = mx_arena_grow(set->arena, set->item, (size_t)set->n,
+                                  set->n ? 2 * (size_t)set->n : 1, sizeof *set->item);
+    set->item[set->n++] = added;
 }
 
 const TextAdded *text_added_at(const TextAddedSet *set, TextSpan text, size_t at) {
@@ -53,13 +54,14 @@ static bool stands_alone(TextSpan text, size_t start, size_t end) {
     return end == text.n || !text_is_word(mx_char_next(text.data, &at));
 }
 
-/* The bytes of a token, with the spaces that it takes. */
+/* The bytes of a token, with the spaces that it takes; none if one before it took all. */
 static TextStretch stretch_of(TextAddedScan *scan, const TextAdded *added, size_t start) {
     TextSpan text = scan->text;
     size_t end = start + added->text.n, at;
     while (added->takes_left && start > scan->done &&
            text_is_space(text_last_char((TextSpan){text.data, start}, &at)))
-        start = at > scan->done ? at : scan->done;
+        start = at;
+    if (added->takes_left && start < scan->done) start = scan->done;
     while (added->takes_right && end < text.n) {
         at = end;
         if (!text_is_space(mx_char_next(text.data, &at))) break;
@@ -74,8 +76,9 @@ static TextStretch find(TextAddedScan *scan) {
         size_t start = scan->at;
         const TextAdded *added = text_added_at(scan->set, scan->text, start);
         scan->at += added ? added->text.n : 1;
-        if (added && (!added->is_word || stands_alone(scan->text, start, scan->at)))
-            return stretch_of(scan, added, start);
+        if (!added || (added->is_word && !stands_alone(scan->text, start, scan->at))) continue;
+        TextStretch stretch = stretch_of(scan, added, start);
+        if (stretch.start < stretch.end) return stretch;
     }
     return (TextStretch){.start = scan->text.n, .end = scan->text.n};
 }

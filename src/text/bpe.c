@@ -82,8 +82,10 @@ static void merge_all(const TextBpe *bpe, BpeWork *work, int32_t n) {
     }
 }
 
-/* Room for a word: a symbol a byte, and two candidates for each at first and two for each merge. */
-static BpeWork *make_room(TextWork *work, size_t bytes) {
+/* Room for a word: a symbol a byte, those of affixes among them, and two candidates for each at
+ * first and two for each merge. */
+static BpeWork *make_room(TextWork *work, const TextBpe *bpe, size_t bytes) {
+    if (bpe->bytes) bytes += bytes * bpe->prefix.n + bpe->suffix.n;
     BpeWork *own = work->model ? work->model : (work->model = mx_new(&work->arena, BpeWork));
     if (own->cap < bytes) {
         own->cap = 2 * bytes;
@@ -93,21 +95,21 @@ static BpeWork *make_room(TextWork *work, size_t bytes) {
     return own;
 }
 
-/* The token of a character of a word, with what marks words' insides and ends. */
-static int32_t find_char(const TextBpe *bpe, TextSpan character, bool is_first, bool is_last) {
-    enum { MOST = 64 };
-    if ((is_first || !bpe->prefix.n) && (!is_last || !bpe->suffix.n))
-        return text_vocab_find(&bpe->vocab, character);
-    char text[3 * MOST];
+enum { MOST_AFFIX = 64 }; /* bytes */
+
+/* A character of a word with what marks words' insides and ends; text [3 MOST_AFFIX] is room. */
+static TextSpan marked_char(const TextBpe *bpe, TextSpan character, bool is_first, bool is_last,
+                            char *text) {
+    if ((is_first || !bpe->prefix.n) && (!is_last || !bpe->suffix.n)) return character;
     size_t n = 0;
     TextSpan part[] = {is_first ? (TextSpan){0} : bpe->prefix, character,
                        is_last ? bpe->suffix : (TextSpan){0}};
     for (int i = 0; i < MX_COUNT(part); i++) {
-        MX_ASSERT(part[i].n <= MOST);
+        MX_ASSERT(part[i].n <= MOST_AFFIX);
         if (part[i].n) memcpy(text + n, part[i].data, part[i].n);
         n += part[i].n;
     }
-    return text_vocab_find(&bpe->vocab, (TextSpan){text, n});
+    return (TextSpan){text, n};
 }
 
 static int32_t add_symbol(BpeWork *work, int32_t n, int32_t id) {
@@ -123,9 +125,11 @@ static int32_t start_word(const TextBpe *bpe, BpeWork *work, TextSpan word) {
     for (size_t at = 0; at < word.n;) {
         size_t start = at;
         at += text_char_bytes((uint8_t)word.data[at]);
-        TextSpan character = {word.data + start, at - start};
-        int32_t id = find_char(bpe, character, start == 0, at == word.n), few[4];
-        TextIds bytes = {.ids = few, .cap = 4};
+        char room[3 * MOST_AFFIX];
+        TextSpan character = marked_char(bpe, (TextSpan){word.data + start, at - start}, start == 0,
+                                         at == word.n, room);
+        int32_t id = text_vocab_find(&bpe->vocab, character), few[MX_COUNT(room)];
+        TextIds bytes = {.ids = few, .cap = MX_COUNT(few)};
         bool is_unknown = id < 0 && !text_add_bytes(bpe->bytes, character, &bytes);
         for (int64_t i = 0; i < bytes.n; i++) n = add_symbol(work, n, few[i]);
         if (id >= 0) n = add_symbol(work, n, id);
@@ -150,7 +154,7 @@ void text_bpe_encode(const void *model, TextWork *work, TextSpan word) {
         text_ids_add(work->out, whole);
         return;
     }
-    BpeWork *own = make_room(work, word.n);
+    BpeWork *own = make_room(work, bpe, word.n);
     int32_t n = start_word(bpe, own, word);
     merge_all(bpe, own, n);
     for (int32_t i = 0; n && i >= 0; i = own->symbol[i].behind)
@@ -234,13 +238,13 @@ static bool read_merges(TextNode object, TextBpe *bpe) {
 }
 
 static bool read_affixes(TextNode object, TextBpe *bpe) {
-    enum { MOST = 64 };
     TextSpan *affix[] = {&bpe->prefix, &bpe->suffix};
     const char *key[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (int i = 0; i < 2; i++) {
         if (!text_node_span(object, key[i], false, affix[i])) return false;
-        if (affix[i]->n > MOST)
-            return text_node_fail(text_node_get(object, key[i]), "is longer than %d bytes", MOST);
+        if (affix[i]->n > MOST_AFFIX)
+            return text_node_fail(text_node_get(object, key[i]), "is longer than %d bytes",
+                                  MOST_AFFIX);
     }
     return true;
 }

@@ -161,16 +161,28 @@ static bool replace_read(TextNode object, const void **settings) {
     TextNode pattern = text_node_get(object, "pattern");
     *settings = replace;
     if (!text_pattern_read(pattern, &replace->pattern)) return false;
-    if (replace->pattern.regex)
-        return text_node_fail(pattern, "not available yet: a regular expression in a decoder");
     return text_node_span(object, "content", true, &replace->content);
 }
 
+/* From where a pattern has too many ways to match, a string stays as it is. */
 static void replace_run(const void *settings, MxArena *arena, TextSpans *tokens) {
     const Replace *replace = settings;
-    for (int64_t i = 0; i < tokens->n; i++)
-        tokens->item[i] =
-            replaced(arena, tokens->item[i], replace->pattern.string, replace->content);
+    const MxRegex *regex = replace->pattern.regex;
+    MxFinder *finder = regex ? mx_finder_new(arena, regex) : NULL;
+    for (int64_t i = 0; i < tokens->n; i++) {
+        TextPlace place = {.text = tokens->item[i]};
+        MxText out;
+        size_t done = 0;
+        if (text_find_match(finder, &replace->pattern, &place) != MX_MATCH_PART) continue;
+        mx_text_init(&out, arena);
+        do {
+            mx_text_addn(&out, place.text.data + done, place.start - done);
+            mx_text_addn(&out, replace->content.data, replace->content.n);
+            done = place.end;
+        } while (text_find_match(finder, &replace->pattern, &place) == MX_MATCH_PART);
+        mx_text_addn(&out, place.text.data + done, place.text.n - done);
+        tokens->item[i] = span_of(&out);
+    }
 }
 
 static void metaspace_run(const void *settings, MxArena *arena, TextSpans *tokens) {

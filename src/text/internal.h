@@ -14,15 +14,18 @@ typedef struct TextNormalizer {
     bool (*run)(TextWork *work, int step, TextSpan in, MxText *out);
 } TextNormalizer;
 
-/* A search for one match after the other: text is given, end is 0 or the last match's. */
+/* A search for one match after the other: text is given; found, and end, are the last match's. */
 typedef struct TextPlace {
     TextSpan text;
     size_t start, end;
     bool found;
 } TextPlace;
 
-/* text_match — the next match; found tells whether there is one. slot: of work->finder. Matches of
- * nothing are passed over. Errors: the pattern backtracks without end. */
+/* text_find_match — the next match, which may be empty, but not where the last one ended. finder:
+ * of the regular expression. Source: the crate onig, find.rs (FindMatches). */
+MxMatch text_find_match(MxFinder *finder, const TextPattern *pattern, TextPlace *place);
+/* text_match — the same with the finder in a slot of work->finder. Errors: the pattern backtracks
+ * without end. */
 bool text_match(TextWork *work, int slot, const TextPattern *pattern, TextPlace *place);
 
 extern const TextTable text_normalizers;
@@ -219,7 +222,8 @@ typedef struct TextAddedSet {
 } TextAddedSet;
 
 void text_added_init(TextAddedSet *set, MxArena *arena);
-/* text_added_put — of two with the same text the later one counts. */
+/* text_added_put — of two with the same text the first is found, but of two with the same id too
+ * the later one counts. */
 void text_added_put(TextAddedSet *set, TextAdded added);
 
 /* A stretch of text: a token, or what lies between two. */

@@ -174,8 +174,8 @@ bool text_open_json(MxArena *arena, const char *file, MxBytes bytes, MxTokenizer
     MxArena scratch = {.name = "merges"};
     TextMerges merges;
     TextNode top = {.arena = arena};
-    out->joint = " ";
     bool ok = parse(&scratch, file, bytes, &merges, &top, err) && read_top(top, out);
+    if (ok && !text_node_get(top, "decoder").json) out->joint = " ";
     mx_arena_release(&scratch);
     return ok && read_special(arena, mx_path_dir(arena, file), out, err);
 }

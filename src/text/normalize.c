@@ -107,7 +107,7 @@ static bool replace_run(TextWork *work, int step, TextSpan in, MxText *out) {
         mx_text_addn(out, in.data + done, (place.found ? place.start : in.n) - done);
         if (!place.found) return true;
         mx_text_addn(out, replace->content.data, replace->content.n);
-        note_start(work, out);
+        if (place.end > place.start) note_start(work, out);
     }
 }
 

@@ -1,20 +1,51 @@
 /* pattern.c — patterns of tokenizers. Their regular expressions are written for Oniguruma (Ruby's
  * syntax) and converted to PCRE2's. Syntax that the two interpret differently is rewritten or
- * refused: character classes (\s, \w), intersections of classes, nested classes, a "+" after {n,m}.
- */
+ * refused: character classes (\s, \w, [:punct:], \p{Han}), intersections of classes, nested
+ * classes, a "+" after {n,m}. */
 #include "internal.h"
 
-/* What \s and \w match, inside of a class: White_Space; letters, marks, digits and connectors as
- * Unicode has them, and the small numbers of Latin-1. */
-static const char spaces[] = "\\p{Z}\\t-\\r\\x{85}";
-static const char words[] =
-    "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
+#define WORDS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+
+/* What \w matches outside of brackets: small numbers of Latin-1 too. */
+static const char words[] = WORDS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
+
+/* What Oniguruma's names of characters match in brackets: after a backslash, and between "[:" and
+ * ":]". */
+static const struct {
+    const char *name, *inside;
+} sets[] = {
+    {"s", "\\p{Z}\\t-\\r\\x{85}"},
+    {"w", WORDS},
+    {"h", "0-9A-Fa-f"},
+    {"alnum", "\\p{Alphabetic}\\p{Nd}"},
+    {"alpha", "\\p{Alphabetic}"},
+    {"ascii", "\\x{0}-\\x{7f}"},
+    {"blank", "\\p{Zs}\\t"},
+    {"cntrl", "\\p{Cc}"},
+    {"digit", "\\p{Nd}"},
+    {"graph", "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}\\p{Cf}\\p{Co}"},
+    {"lower", "\\p{Lowercase}"},
+    {"print", "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}\\p{Cf}\\p{Co}\\p{Zs}"},
+    {"punct", "\\p{P}\\p{S}"},
+    {"space", "\\p{Z}\\t-\\r\\x{85}"},
+    {"upper", "\\p{Uppercase}"},
+    {"word", WORDS},
+    {"xdigit", "0-9A-Fa-f"},
+};
+
+static const char *set_named(const char *name, size_t n) {
+    for (int i = 0; i < MX_COUNT(sets); i++)
+        if (strlen(sets[i].name) == n && !strncmp(sets[i].name, name, n)) return sets[i].inside;
+    return NULL;
+}
 
 typedef struct Translation {
     MxText out;
     const char *at, *why;
-    size_t open; /* where the class that is open begins in `out`, with its bracket */
-    bool in_class;
+    size_t open;             /* where the class that is open begins in `out`, with its bracket */
+    MxText beside;           /* what it has that cannot be written inside of brackets: "|[^…]" */
+    bool in_class, excludes; /* … and [^ */
+    int depth;               /* of classes inside of the class that is open */
 } Translation;
 
 static bool refuse(Translation *t, const char *why) {
@@ -22,25 +53,59 @@ static bool refuse(Translation *t, const char *why) {
     return false;
 }
 
-/* One escape; \S and \W inside of a class cannot be written as a part of it. */
+/* \p{Han}: the characters of a script. PCRE2 adds those that are used with it, unless it is asked
+ * for "sc:Han", which versions that do not add them lack. */
+static void add_property(Translation *t) {
+    MxArena scratch = {.name = "property"};
+    const char *end = strchr(t->at, '}'), *name = t->at + 1, *why;
+    bool is_not = *name == '^';
+    name += is_not;
+    const char *script = mx_arena_printf(&scratch, "\\p{sc:%.*s}", (int)(end - name), name);
+    bool is_script = mx_regex_new(&scratch, script, &why);
+    mx_text_add(&t->out, "{%s%s%.*s}", is_not ? "^" : "", is_script ? "sc:" : "", (int)(end - name),
+                name);
+    mx_arena_release(&scratch);
+    t->at = end + 1;
+}
+
+/* \b and \B as \w has words. */
+static void add_border(Translation *t, bool is_border) {
+    mx_text_add(&t->out, "(?:(?<=[%s])(?%c[%s])|(?<![%s])(?%c[%s]))", words, is_border ? '!' : '=',
+                words, words, is_border ? '=' : '!', words);
+}
+
+static void add_set(Translation *t, const char *set, bool is_not) {
+    bool stays = t->in_class && !is_not;
+    mx_text_add(t->in_class && is_not ? &t->beside : &t->out,
+                stays         ? "%s"
+                : t->in_class ? "|[^%s]"
+                : is_not      ? "[^%s]"
+                              : "[%s]",
+                set);
+}
+
 static bool add_escape(Translation *t) {
-    char c = t->at[1];
-    const char *set = c == 's' || c == 'S' ? spaces : c == 'w' || c == 'W' ? words : NULL;
-    bool is_not = c == 'S' || c == 'W';
+    char c = t->at[1], lower = c == 'S' || c == 'W' ? (char)(c - 'A' + 'a') : c;
+    const char *set = lower == 'w' && !t->in_class ? words : set_named(&lower, 1);
     if (!c) return refuse(t, "it ends in a backslash");
-    if (strchr("hHKRXOyYgkGzZ", c)) return refuse(t, "an escape that has another meaning here");
-    if (set && is_not && t->in_class) return refuse(t, "\\S or \\W inside of brackets");
-    if (set && t->in_class)
-        mx_text_add(&t->out, "%s", set);
-    else if (set)
-        mx_text_add(&t->out, "[%s%s]", is_not ? "^" : "", set);
-    else
+    if (strchr("HKRXOyYgkGzZ", c)) return refuse(t, "an escape that has another meaning here");
+    if (set)
+        add_set(t, set, c != lower);
+    else if ((c == 'b' || c == 'B') && !t->in_class)
+        add_border(t, c == 'b');
+    else if (c != 'u')
         mx_text_addn(&t->out, t->at, 2);
     t->at += 2;
     const char *end = strchr("pPx", c) && *t->at == '{' ? strchr(t->at, '}') : NULL;
-    if (end) { /* \p{L}: no number of times */
+    if (end && c != 'x') {
+        add_property(t);
+    } else if (end) { /* \x{41}: no number of times */
         mx_text_addn(&t->out, t->at, (size_t)(end + 1 - t->at));
         t->at = end + 1;
+    } else if (c == 'u') {
+        if (strspn(t->at, "0123456789ABCDEFabcdef") < 4) return refuse(t, "\\u without 4 digits");
+        mx_text_add(&t->out, "\\x{%.4s}", t->at);
+        t->at += 4;
     }
     return true;
 }
@@ -48,6 +113,7 @@ static bool add_escape(Translation *t) {
 /* "&&[^…]" behind what a class has so far: a look ahead excludes it. */
 static bool add_intersection(Translation *t) {
     static const char start[] = "&&[^";
+    if (t->beside.len) return refuse(t, "\"&&\" behind \\S or \\W");
     if (!mx_text_has_prefix(t->at, start)) return refuse(t, "\"&&\" with something else than [^…]");
     const char *inner = t->at + strlen(start), *end = inner;
     while (*end && *end != ']') end += 1 + (*end == '\\' && end[1]);
@@ -61,26 +127,58 @@ static bool add_intersection(Translation *t) {
     return true;
 }
 
+/* [a[bc]d] is [abcd], unless a range would come of it. */
+static bool add_inner(Translation *t) {
+    bool opens = *t->at == '[';
+    if (opens && (strchr("^]", t->at[1]) || t->at[-1] == '-'))
+        return refuse(t, "such brackets inside of brackets");
+    if (!opens && t->at[1] == '-') return refuse(t, "\"-\" behind brackets inside of brackets");
+    t->depth += opens ? 1 : -1;
+    t->at++;
+    return true;
+}
+
+/* A class with what stands beside it: [a\S] is (?:[a]|[^\s]). */
+static void close_beside(Translation *t) {
+    char *inside = mx_arena_strdup(t->out.arena, t->out.data + t->open + 1 + t->excludes);
+    t->out.len = t->open;
+    t->out.data[t->open] = '\0';
+    mx_text_add(&t->out, t->excludes ? "(?:(?!" : "(?:");
+    if (*inside) mx_text_add(&t->out, "[%s%s]|", *inside == '^' ? "\\" : "", inside);
+    mx_text_add(&t->out, "%s%s", t->beside.data + 1, t->excludes ? ")(?s:.))" : ")");
+}
+
 static bool add_in_class(Translation *t) {
-    if (*t->at == '[' && t->at[1] != ':') return refuse(t, "brackets inside of brackets");
+    if ((*t->at == '[' && t->at[1] != ':') || (*t->at == ']' && t->depth)) return add_inner(t);
+    if (t->at[0] == '&' && t->at[1] == '&' && t->depth)
+        return refuse(t, "\"&&\" in brackets inside of brackets");
     if (t->at[0] == '&' && t->at[1] == '&') return add_intersection(t);
     if (*t->at == '[') { /* [:alpha:] */
-        const char *end = strstr(t->at, ":]");
-        if (!end) return refuse(t, "\"[:\" without \":]\"");
-        mx_text_addn(&t->out, t->at, (size_t)(end + 2 - t->at));
+        const char *name = t->at + 2, *end = strstr(name, ":]");
+        bool is_not = *name == '^';
+        name += is_not;
+        const char *set = end ? set_named(name, (size_t)(end - name)) : NULL;
+        if (!set) return refuse(t, "such a name between \"[:\" and \":]\"");
+        add_set(t, set, is_not);
         t->at = end + 2;
         return true;
     }
     t->in_class = *t->at != ']';
-    mx_text_addn(&t->out, t->at++, 1);
+    if (!t->in_class && t->beside.len)
+        close_beside(t);
+    else
+        mx_text_addn(&t->out, t->at, 1);
+    t->at++;
     return true;
 }
 
 static bool add_outside(Translation *t) {
     if (*t->at == '[') {
         t->in_class = true;
+        t->excludes = t->at[1] == '^';
         t->open = t->out.len;
-        size_t n = 1u + (t->at[1] == '^');
+        mx_text_clear(&t->beside);
+        size_t n = 1u + t->excludes;
         n += t->at[n] == ']'; /* the first one is a character */
         mx_text_addn(&t->out, t->at, n);
         t->at += n;
@@ -97,6 +195,7 @@ static bool add_outside(Translation *t) {
 const MxRegex *text_regex_new(MxArena *arena, const char *pattern, const char **why) {
     Translation t = {.at = pattern};
     mx_text_init(&t.out, arena);
+    mx_text_init(&t.beside, arena);
     while (*t.at) {
         bool ok = *t.at == '\\' ? add_escape(&t) : t.in_class ? add_in_class(&t) : add_outside(&t);
         if (ok) continue;
@@ -124,30 +223,35 @@ bool text_pattern_read(TextNode node, TextPattern *out) {
     return out->regex || text_node_fail(node, "no pattern: %s", why);
 }
 
-bool text_match(TextWork *work, int slot, const TextPattern *pattern, TextPlace *place) {
+MxMatch text_find_match(MxFinder *finder, const TextPattern *pattern, TextPlace *place) {
     TextSpan text = place->text;
-    if (pattern->string.data) {
-        place->start = text_find_span(text, place->end, pattern->string);
-        place->found = place->start != SIZE_MAX;
-        if (place->found) place->end = place->start + pattern->string.n;
-        return true;
-    }
-    if (!work->finder[slot]) work->finder[slot] = mx_finder_new(&work->arena, pattern->regex);
     size_t span[2] = {0}, from = place->end;
-    MxMatch match;
-    while ((match = mx_finder_next(work->finder[slot], text.data, text.n, from, span)) ==
-               MX_MATCH_PART &&
-           span[0] == span[1]) { /* it matches nothing: on behind the next character */
-        if (span[1] >= text.n) match = MX_MATCH_NONE;
-        if (match == MX_MATCH_NONE) break;
-        from = span[1] + text_char_bytes((uint8_t)text.data[span[1]]);
+    MxMatch match = MX_MATCH_NONE;
+    if (pattern->string.data) {
+        span[0] = text_find_span(text, from, pattern->string);
+        if (span[0] != SIZE_MAX) match = MX_MATCH_PART;
+        span[1] = span[0] + pattern->string.n;
+    } else if (text.n) {
+        match = mx_finder_next(finder, text.data, text.n, from, span);
+        bool is_again = match == MX_MATCH_PART && place->found && span[1] == from;
+        if (is_again && from == text.n) match = MX_MATCH_NONE;
+        if (is_again && from < text.n) { /* nothing, where the last match ended */
+            from += text_char_bytes((uint8_t)text.data[from]);
+            match = mx_finder_next(finder, text.data, text.n, from, span);
+        }
     }
-    if (match == MX_MATCH_GAVE_UP)
-        return mx_fail(work->err, MX_EXIT_BAD_INPUT, work->where,
-                       "a pattern of the tokenizer has too many ways to match at byte %zu of %zu",
-                       place->end, text.n);
     place->found = match == MX_MATCH_PART;
+    if (!place->found) return match;
     place->start = span[0];
-    if (place->found) place->end = span[1];
-    return true;
+    place->end = span[1];
+    return match;
+}
+
+bool text_match(TextWork *work, int slot, const TextPattern *pattern, TextPlace *place) {
+    if (pattern->regex && !work->finder[slot])
+        work->finder[slot] = mx_finder_new(&work->arena, pattern->regex);
+    return text_find_match(work->finder[slot], pattern, place) != MX_MATCH_GAVE_UP ||
+           mx_fail(work->err, MX_EXIT_BAD_INPUT, work->where,
+                   "a pattern of the tokenizer has too many ways to match at byte %zu of %zu",
+                   place->end, place->text.n);
 }

@@ -32,7 +32,6 @@ static bool joins(const TextCutter *cutter, bool is_match) {
 }
 
 bool text_cut(TextCutter *cutter, size_t start, size_t end, bool is_match) {
-    if (start == end) return true;
     if (cutter->behavior == TEXT_REMOVED && is_match) return true;
     if (cutter->waits && joins(cutter, is_match)) {
         cutter->end = end;
@@ -45,6 +44,11 @@ bool text_cut(TextCutter *cutter, size_t start, size_t end, bool is_match) {
     cutter->waits = true;
     cutter->was_match = is_match;
     return ok;
+}
+
+/* What lies before a match, unless that is nothing; `counts` = as a match. */
+static bool cut_gap(TextCutter *cutter, size_t start, size_t end, bool counts) {
+    return start == end || text_cut(cutter, start, end, counts);
 }
 
 bool text_cut_end(TextCutter *cutter) {
@@ -60,11 +64,11 @@ static bool cut_at_chars(TextCutter *cutter, TextIs *is) {
     for (size_t at = 0; at < text.n;) {
         size_t start = at;
         if (!is(mx_char_next(text.data, &at))) continue;
-        if (!text_cut(cutter, done, start, false) || !text_cut(cutter, start, at, true))
+        if (!cut_gap(cutter, done, start, false) || !text_cut(cutter, start, at, true))
             return false;
         done = at;
     }
-    return text_cut(cutter, done, text.n, false) && text_cut_end(cutter);
+    return cut_gap(cutter, done, text.n, false) && text_cut_end(cutter);
 }
 
 /* ---- patterns */
@@ -117,7 +121,7 @@ static bool cut_at_matches(TextWork *work, int step, const Split *split, TextPie
     for (size_t done = 0; done < piece.text.n; done = place.end) {
         if (!text_match(work, finder_slot(work, step), &split->pattern, &place)) return false;
         size_t start = place.found ? place.start : piece.text.n;
-        if (!text_cut(&cutter, done, start, split->invert)) return false;
+        if (!cut_gap(&cutter, done, start, split->invert)) return false;
         if (!place.found) break;
         if (!text_cut(&cutter, place.start, place.end, !split->invert)) return false;
     }
@@ -273,11 +277,11 @@ static bool bert_run(TextWork *work, int step, TextPiece piece) {
         size_t start = at;
         uint32_t c = mx_char_next(text.data, &at);
         if (!is_bert_space_or_punctuation(c)) continue;
-        if (!text_cut(&cutter, done, start, false)) return false;
+        if (!cut_gap(&cutter, done, start, false)) return false;
         if (!text_is_space(c) && !text_cut(&cutter, start, at, true)) return false;
         done = at;
     }
-    return text_cut(&cutter, done, text.n, false) && text_cut_end(&cutter);
+    return cut_gap(&cutter, done, text.n, false) && text_cut_end(&cutter);
 }
 
 static bool punctuation_read(TextNode object, const void **settings) {

@@ -96,9 +96,9 @@ static bool add_all_special(TextNode top, const Tekken *tekken, TextAddedSet *ou
         TextAdded added = {.id = (int32_t)i, .is_special = true};
         if (text) added.text = (TextSpan){text, strlen(text)};
         if (i < n_named && list.json && !read_special(list, i, &added.text)) return false;
-        text_added_put(out, added);
-        if ((size_t)out->n != i + 1)
+        if (text_vocab_find(&out->find, added.text) >= 0)
             return text_node_fail(list, "\"%s\" is there twice", added.text.data);
+        text_added_put(out, added);
     }
     return true;
 }

@@ -110,12 +110,12 @@ void text_unigram_encode(const void *model, TextWork *work, TextSpan word) {
     }
 }
 
-/* Where sums are rounded to float32, what is chosen far on depends on how large they have become:
- * only texts whose paths would take too much memory are cut then. */
+/* Sums are rounded, so which of two equal ones is chosen depends on how large they have become:
+ * only texts whose paths would take too much memory are cut. */
 const TextSeams *text_unigram_seams(const void *model, size_t word_bytes) {
     static const size_t most = (size_t)1 << 20;
     const TextUnigram *unigram = model;
-    return unigram->is_float && word_bytes <= most ? NULL : unigram->seams;
+    return word_bytes <= most ? NULL : unigram->seams;
 }
 
 /* ---- reading */

@@ -48,9 +48,9 @@ static const struct {
      "\"pattern\": {\"Regex\": \"a(\"}}}",
      "pre_tokenizer.pattern: no pattern: missing closing parenthesis at position 2"},
     {"{" WORDS ", \"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Isolated\", "
-     "\"pattern\": {\"Regex\": \"[a[b]]\"}}}",
-     "pre_tokenizer.pattern: no pattern: brackets inside of brackets, which is not available, at "
-     "position 2"},
+     "\"pattern\": {\"Regex\": \"[a[^b]]\"}}}",
+     "pre_tokenizer.pattern: no pattern: such brackets inside of brackets, which is not available, "
+     "at position 2"},
     {"{" WORDS ", \"decoder\": {\"type\": \"CTC\"}}", "decoder.type: unrecognized decoder \"CTC\""},
     {"{" WORDS ", \"added_tokens\": [{\"id\": 1, \"content\": \"u\"}]}",
      "added_tokens[0]: \"u\" has the id 1, but 0 in the vocabulary"},
