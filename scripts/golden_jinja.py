@@ -259,6 +259,24 @@ x
 {% if false %}{% if true %}{{ 1 is not unheard }}{% else %}{{ 2|unheard }}{% endif %}{% endif %}ok
 {% if false %}{% filter unheard %}a{% endfilter %}{% endif %}ok
 {% if false %}{% set x | unheard %}a{% endset %}{% endif %}ok
+{{ range(2, 9, 2) }} {{ range(5)[::2] }} {{ range(1, 10, 3)[1:] }} {{ range(5)[::-1] }} {{ range(9, 2) }} {{ range(3)[5:] }} {{ range(0, 20, 3)[-4:-1:2] }}
+{{ 10.0 ** 400 }}
+{{ 15|round(-1) }} {{ 25|round(-1) }} {{ -15|round(-1) }} {{ (-25)|round(-1) }} {{ 149|round(-2) }} {{ 7|round(-50) }} {{ 10|abs|round(-1) }} {{ true|round }} {{ 15|round(-1, 'ceil') }}
+{{ 1|round(0, 'up') }}
+{{ x|float }}
+{{ x|int }}
+{{ x|int(5) }}
+{{ ''|indent(2, true) }}| {{ 'a\n'|indent(2, true, true) }}| {{ '\n'|indent(1, false, true) }}| {{ 'a\r\nb\r'|indent(1) }}
+{{ [{'a': 1}, {'b': 2}]|sort(attribute='c') }} {{ [{'b': 2, 'a': 1}, {'b': 1, 'a': 1}]|sort(attribute='a,b') }} {{ [{'b': 2, 'a': 1}, {'b': 1}]|map(attribute='a', default=0)|list }}
+{{ [{'a': 1}, {'b': 2}]|sort(attribute='a') }}
+{{ [{'r': 'x'}, {}, {'r': 'A'}, {'r': 'a'}]|groupby('r', default='q') }} {{ [{'r': 1}, {'s': 2}]|groupby('r', default=0)|map(attribute='grouper')|list }}
+{{ [{'r': 1}, {'s': 2}]|groupby('r') }}
+{{ [{'a,b': 2}, {'a,b': 1}]|max(attribute='a,b') }} {{ [{'a,b': 2}, {'a,b': 2}]|unique(attribute='a,b')|list }}
+{% set d = {'a': 1} %}{{ d.items()[:] }}
+{% set n = 5 %}{{ n[1:] }}
+{% set n = none %}{{ n[:1] }}
+{% set n = [1]|map('string') %}{{ n[:1] }}
+{{ ' 1_000 '|int }} {{ '1__0'|int }} {{ '_1'|int }} {{ '1_'|int }} {{ '1_0.5'|float }} {{ '1_.5'|float }} {{ '0x_f'|int(0, 16) }} {{ '-1_0'|float|int }}
 '''
 
 

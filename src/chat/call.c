@@ -160,6 +160,9 @@ static ChatValue call_range(ChatRun *run, ChatCall *call) {
         return chat_fail(run, "Range too big. The sandbox blocks ranges larger than MAX_RANGE "
                               "(100000).");
     ChatValue out = chat_list_new(run, CHAT_IS_RANGE, n);
+    out.list->from = start;
+    out.list->to = stop;
+    out.list->step = step;
     for (int64_t i = 0; i < n && chat_spend(run, 1); i++)
         chat_list_add(run, out, chat_whole(start + i * step));
     return out;

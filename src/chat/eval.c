@@ -154,11 +154,14 @@ static size_t *places(ChatRun *run, ChatText text, int64_t n) {
     return place;
 }
 
+static bool has_slices(ChatValue of) {
+    return of.kind == CHAT_TEXT || (of.kind == CHAT_LIST && of.list->form <= CHAT_IS_RANGE);
+}
+
 ChatValue chat_slice(ChatRun *run, ChatValue of, const ChatValue bound[3]) {
     if (!chat_use(run, of)) return of;
-    bool is_list = of.kind == CHAT_LIST && of.list->form <= CHAT_IS_RANGE;
-    if (of.kind != CHAT_TEXT && !is_list)
-        return chat_undefined(run, "%s has no slices", object_type(run, of));
+    bool is_list = of.kind == CHAT_LIST;
+    if (!has_slices(of)) return chat_undefined(run, "%s has no slices", object_type(run, of));
     int64_t n = chat_length(run, of), step[] = {1, -INT64_MAX};
     if (!read_bound(run, bound[2], 0, (int64_t[]){0, 0})) return (ChatValue){0};
     if (bound[2].kind != CHAT_ABSENT && bound[2].kind != CHAT_NONE) chat_index(bound[2], &step[0]);
@@ -181,6 +184,15 @@ ChatValue chat_slice(ChatRun *run, ChatValue of, const ChatValue bound[3]) {
         add_part(run, of, place ? place[i] : (size_t)i, list, &text);
         if (step[0] > 0 ? i > INT64_MAX - step[0] : i < INT64_MIN - step[0]) break;
         i += step[0];
+    }
+    if (is_list && list.list->form == CHAT_IS_RANGE) {
+        const ChatList *whole = of.list;
+        bool fits = !__builtin_mul_overflow(whole->step, low[0], &list.list->from) &&
+                    !__builtin_add_overflow(whole->from, list.list->from, &list.list->from) &&
+                    !__builtin_mul_overflow(whole->step, high[0], &list.list->to) &&
+                    !__builtin_add_overflow(whole->from, list.list->to, &list.list->to) &&
+                    !__builtin_mul_overflow(whole->step, step[0], &list.list->step);
+        if (!fits) return chat_fail(run, "a whole number has more than 127 bits");
     }
     return is_list ? list : chat_built(&text);
 }
@@ -232,12 +244,20 @@ static ChatValue eval_item(ChatRun *run, const ChatNode *node) {
 }
 
 /* b: the bounds a, b and c, each NULL where it is left out. */
+/* Jinja computes these ahead, where what has no slices is undefined and no error. */
+static bool is_literal(const ChatNode *node) {
+    return node->kind == CHAT_CONST_NODE || node->kind == CHAT_DICT_NODE;
+}
+
 static ChatValue eval_slice(ChatRun *run, const ChatNode *node) {
     const ChatNode *const bounds[] = {node->b->a, node->b->b, node->b->c};
     ChatValue of = chat_eval(run, node->a), bound[3];
     for (int i = 0; i < 3; i++)
         bound[i] = bounds[i] ? chat_eval(run, bounds[i]) : (ChatValue){.kind = CHAT_ABSENT};
-    return run->failed ? of : chat_slice(run, of, bound);
+    if (run->failed || is_literal(node->a) || !chat_use(run, of) || has_slices(of))
+        return run->failed ? of : chat_slice(run, of, bound);
+    return of.kind == CHAT_DICT ? chat_fail(run, "unhashable type: 'slice'")
+                                : chat_fail(run, "'%s' object is not subscriptable", chat_type(of));
 }
 
 static ChatValue eval_call(ChatRun *run, const ChatNode *node) {

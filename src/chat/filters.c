@@ -1,5 +1,5 @@
-/* filters.c — filters of lists and of any value; those of strings are in filters_text.c, of numbers
- * in filters_number.c. */
+/* filters.c — filters of lists and of any value; those that compare items are in filters_order.c,
+ * of strings in filters_text.c, of numbers in filters_number.c. */
 #include "internal.h"
 
 #include <stdlib.h>
@@ -10,179 +10,6 @@ static bool was_given(ChatValue value) {
 
 static ChatValue generator(ChatRun *run) {
     return chat_list_new(run, CHAT_IS_GENERATOR, 0);
-}
-
-/* ---- members by name */
-
-/* A member as filters name it: "a.b.0", or any key. */
-static ChatValue member(ChatRun *run, ChatValue of, ChatValue name) {
-    if (name.kind != CHAT_TEXT) return chat_item(run, of, name);
-    ChatText rest = name.text;
-    while (!run->failed) {
-        size_t dot = chat_find(rest, 0, CHAT_TEXT_OF(".")), n = dot == SIZE_MAX ? rest.n : dot;
-        char *end, *part = mx_arena_strndup(run->arena, rest.data, n);
-        long place = strtol(part, &end, 10);
-        bool is_place = n && !*end && strspn(part, "0123456789") == n;
-        of = chat_item(run, of, is_place ? chat_whole(place) : chat_text(part, n));
-        if (dot == SIZE_MAX) break;
-        rest = (ChatText){rest.data + dot + 1, rest.n - dot - 1};
-    }
-    return of;
-}
-
-static ChatValue member_or(ChatRun *run, ChatValue of, ChatValue name, ChatValue otherwise) {
-    if (!was_given(name) || name.kind == CHAT_NONE) return of;
-    ChatValue found = member(run, of, name);
-    return found.kind == CHAT_UNDEFINED && was_given(otherwise) ? otherwise : found;
-}
-
-/* Without case, as filters compare texts unless they are told to. */
-static ChatValue folded(ChatRun *run, ChatValue value, bool minds_case) {
-    if (value.kind != CHAT_TEXT || minds_case) return value;
-    MxText out = chat_builder(run);
-    for (size_t at = 0; at < value.text.n && chat_spend(run, 1);)
-        mx_char_add_case(&out, mx_char_next(value.text.data, &at), MX_CASE_LOWER);
-    return chat_built(&out);
-}
-
-/* ---- order */
-
-typedef struct Sorted {
-    ChatValue key, value;
-} Sorted;
-
-/* A stable merge, which fails where two keys cannot be compared. */
-static void merge(ChatRun *run, Sorted *from, Sorted *to, int64_t n, bool falls) {
-    if (n < 2 || run->failed || !chat_spend(run, (size_t)n)) return;
-    int64_t half = n / 2;
-    merge(run, from, to, half, falls);
-    merge(run, from + half, to + half, n - half, falls);
-    for (int64_t i = 0, a = 0, b = half; i < n; i++) {
-        bool takes_b = a == half;
-        if (a < half && b < n && !run->failed) {
-            int order = falls ? chat_order(run, from[a].key, from[b].key, "<")
-                              : chat_order(run, from[b].key, from[a].key, "<");
-            takes_b = order < 0;
-        }
-        to[i] = from[takes_b ? b++ : a++];
-    }
-    memcpy(from, to, (size_t)n * sizeof *from);
-}
-
-/* names: members to sort by, with commas between; absent = the items themselves. */
-static ChatValue sort_keys(ChatRun *run, ChatValue item, ChatValue names, bool minds_case) {
-    if (!was_given(names) || names.kind != CHAT_TEXT ||
-        chat_find(names.text, 0, CHAT_TEXT_OF(",")) == SIZE_MAX)
-        return folded(run, member_or(run, item, names, (ChatValue){.kind = CHAT_ABSENT}),
-                      minds_case);
-    ChatValue out = chat_list_new(run, CHAT_IS_TUPLE, 2);
-    for (size_t at = 0; at <= names.text.n && !run->failed;) {
-        size_t comma = chat_find(names.text, at, CHAT_TEXT_OF(","));
-        size_t end = comma == SIZE_MAX ? names.text.n : comma;
-        ChatValue name = chat_text(names.text.data + at, end - at);
-        chat_list_add(run, out, folded(run, member(run, item, name), minds_case));
-        at = end + 1;
-    }
-    return out;
-}
-
-static void sort_list(ChatRun *run, ChatList *list, const ChatValue *keys, bool falls) {
-    Sorted *from = chat_alloc(run, (size_t)list->n + 1, sizeof *from);
-    Sorted *to = chat_alloc(run, (size_t)list->n + 1, sizeof *to);
-    if (!from || !to) return;
-    for (int64_t i = 0; i < list->n; i++) from[i] = (Sorted){keys[i], list->item[i]};
-    merge(run, from, to, list->n, falls);
-    for (int64_t i = 0; i < list->n; i++) list->item[i] = from[i].value;
-}
-
-static ChatValue copy_list(ChatRun *run, ChatValue of) {
-    const ChatList *list = chat_walk(run, of);
-    ChatValue out = chat_list_new(run, CHAT_IS_LIST, list->n);
-    for (int64_t i = 0; i < list->n && chat_spend(run, 1); i++)
-        chat_list_add(run, out, list->item[i]);
-    return out;
-}
-
-static ChatValue sorted_by(ChatRun *run, ChatValue of, ChatValue names, bool minds_case,
-                           bool falls) {
-    ChatValue out = copy_list(run, of);
-    ChatValue *keys = chat_alloc(run, (size_t)out.list->n + 1, sizeof *keys);
-    for (int64_t i = 0; keys && i < out.list->n && !run->failed; i++)
-        keys[i] = sort_keys(run, out.list->item[i], names, minds_case);
-    if (keys && !run->failed) sort_list(run, out.list, keys, falls);
-    return out;
-}
-
-static ChatValue do_sort(ChatRun *run, ChatCall *call) {
-    return sorted_by(run, call->self, call->arg[2], chat_truth(call->arg[1]),
-                     chat_truth(call->arg[0]));
-}
-
-static ChatValue do_dictsort(ChatRun *run, ChatCall *call) {
-    ChatText by = chat_argument_text(run, call->arg[1], CHAT_TEXT_OF("key"));
-    bool by_value = by.n == 5;
-    if (call->self.kind != CHAT_DICT)
-        return chat_fail(run, "'%s' object has no attribute 'items'", chat_type(call->self));
-    ChatValue pairs = chat_list_new(run, CHAT_IS_LIST, call->self.dict->n);
-    for (int64_t i = 0; i < call->self.dict->n; i++) {
-        ChatValue pair = chat_list_new(run, CHAT_IS_TUPLE, 2);
-        chat_list_add(run, pair, call->self.dict->entry[i].key);
-        chat_list_add(run, pair, call->self.dict->entry[i].value);
-        chat_list_add(run, pairs, pair);
-    }
-    return run->failed ? pairs
-                       : sorted_by(run, pairs, chat_whole(by_value), chat_truth(call->arg[0]),
-                                   chat_truth(call->arg[2]));
-}
-
-static ChatValue extreme(ChatRun *run, ChatCall *call, int wanted) {
-    const ChatList *list = chat_walk(run, call->self);
-    ChatValue best = {.why = "No aggregated item, sequence was empty."}, best_key = {0};
-    for (int64_t i = 0; i < list->n && !run->failed; i++) {
-        ChatValue key = sort_keys(run, list->item[i], call->arg[1], chat_truth(call->arg[0]));
-        if (i && chat_order(run, key, best_key, wanted < 0 ? "<" : ">") * wanted <= 0) continue;
-        best = list->item[i];
-        best_key = key;
-    }
-    return best;
-}
-static ChatValue do_min(ChatRun *run, ChatCall *call) {
-    return extreme(run, call, -1);
-}
-static ChatValue do_max(ChatRun *run, ChatCall *call) {
-    return extreme(run, call, 1);
-}
-
-static ChatValue do_unique(ChatRun *run, ChatCall *call) {
-    const ChatList *list = chat_walk(run, call->self);
-    ChatValue seen = chat_dict_new(run), out = generator(run);
-    for (int64_t i = 0; i < list->n && !run->failed; i++) {
-        ChatValue key = sort_keys(run, list->item[i], call->arg[1], chat_truth(call->arg[0]));
-        if (run->failed || chat_dict_find(run, seen.dict, key)) continue;
-        chat_dict_set(run, seen.dict, key, chat_none());
-        chat_list_add(run, out, list->item[i]);
-    }
-    return out;
-}
-
-static ChatValue do_groupby(ChatRun *run, ChatCall *call) {
-    bool minds_case = chat_truth(call->arg[2]);
-    ChatValue all = sorted_by(run, call->self, call->arg[0], minds_case, false);
-    ChatValue out = chat_list_new(run, CHAT_IS_LIST, 0), last = {0}, group = {0};
-    for (int64_t i = 0; i < all.list->n && !run->failed; i++) {
-        ChatValue item = all.list->item[i];
-        ChatValue key = member_or(run, item, call->arg[0], call->arg[1]);
-        if (!i || !chat_equal(run, folded(run, last, minds_case), folded(run, key, minds_case))) {
-            ChatValue pair = chat_list_new(run, CHAT_IS_GROUP, 2);
-            group = chat_list_new(run, CHAT_IS_LIST, 0);
-            chat_list_add(run, pair, key);
-            chat_list_add(run, pair, group);
-            chat_list_add(run, out, pair);
-            last = key;
-        }
-        chat_list_add(run, group, item);
-    }
-    return out;
 }
 
 /* ---- choosing and changing items */
@@ -218,7 +45,7 @@ static ChatValue do_map(ChatRun *run, ChatCall *call) {
     for (int64_t i = 0; i < list->n && !run->failed; i++)
         chat_list_add(run, out,
                       row ? apply(run, row, list->item[i], call, 1)
-                          : member_or(run, list->item[i], attribute, otherwise));
+                          : chat_member_or(run, list->item[i], attribute, otherwise));
     return out;
 }
 
@@ -231,7 +58,8 @@ static ChatValue choose(ChatRun *run, ChatCall *call, bool by_attribute, bool wa
     const ChatRow *row = call->n > at ? named_row(run, chat_tests, call->at[at], "test") : NULL;
     const ChatList *list = chat_walk(run, call->self);
     for (int64_t i = 0; i < list->n && !run->failed; i++) {
-        ChatValue value = by_attribute ? member(run, list->item[i], call->at[0]) : list->item[i];
+        ChatValue value =
+            by_attribute ? chat_member(run, list->item[i], call->at[0]) : list->item[i];
         bool holds = chat_truth(row ? apply(run, row, value, call, at + 1) : value);
         if (holds == wanted) chat_list_add(run, out, list->item[i]);
     }
@@ -313,8 +141,9 @@ static ChatValue do_join(ChatRun *run, ChatCall *call) {
     MxText out = chat_builder(run);
     for (int64_t i = 0; i < list->n && chat_spend(run, 1); i++) {
         if (i) chat_add(run, &out, between.data, between.n);
-        chat_show(run, &out,
-                  member_or(run, list->item[i], call->arg[1], (ChatValue){.kind = CHAT_ABSENT}));
+        chat_show(
+            run, &out,
+            chat_member_or(run, list->item[i], call->arg[1], (ChatValue){.kind = CHAT_ABSENT}));
     }
     return chat_built(&out);
 }
@@ -325,7 +154,7 @@ static ChatValue do_sum(ChatRun *run, ChatCall *call) {
     for (int64_t i = 0; i < list->n && !run->failed; i++)
         sum = chat_operate(
             run, CHAT_ADD, sum,
-            member_or(run, list->item[i], call->arg[0], (ChatValue){.kind = CHAT_ABSENT}));
+            chat_member_or(run, list->item[i], call->arg[0], (ChatValue){.kind = CHAT_ABSENT}));
     return sum;
 }
 
@@ -333,7 +162,7 @@ static ChatValue do_length(ChatRun *run, ChatCall *call) {
     return chat_whole(chat_length(run, call->self));
 }
 static ChatValue do_list(ChatRun *run, ChatCall *call) {
-    return copy_list(run, call->self);
+    return chat_list_copy(run, call->self);
 }
 
 static ChatValue do_items(ChatRun *run, ChatCall *call) {
@@ -372,25 +201,19 @@ static const ChatRow filters[] = {
     {"count", "", 0, do_length},
     {"d", "default_value boolean", 0, do_default},
     {"default", "default_value boolean", 0, do_default},
-    {"dictsort", "case_sensitive by reverse", 0, do_dictsort},
     {"first", "", 0, do_first},
-    {"groupby", "attribute default case_sensitive", 1, do_groupby},
     {"items", "", 0, do_items},
     {"join", "d attribute", 0, do_join},
     {"last", "", 0, do_last},
     {"length", "", 0, do_length},
     {"list", "", 0, do_list},
     {"map", NULL, 0, do_map},
-    {"max", "case_sensitive attribute", 0, do_max},
-    {"min", "case_sensitive attribute", 0, do_min},
     {"reject", NULL, 0, do_reject},
     {"rejectattr", NULL, 0, do_rejectattr},
     {"reverse", "", 0, do_reverse},
     {"select", NULL, 0, do_select},
     {"selectattr", NULL, 0, do_selectattr},
     {"slice", "slices fill_with", 1, do_slice},
-    {"sort", "reverse case_sensitive attribute", 0, do_sort},
     {"sum", "attribute start", 0, do_sum},
-    {"unique", "case_sensitive attribute", 0, do_unique},
 };
-const ChatTable chat_filters = {filters, MX_COUNT(filters), &chat_filters_of_text};
+const ChatTable chat_filters = {filters, MX_COUNT(filters), &chat_filters_of_order};

@@ -67,10 +67,12 @@ static ChatValue do_indent(ChatRun *run, ChatCall *call) {
         chat_pad(run, &spaces, CHAT_TEXT_OF(" "), chat_argument_index(run, call->arg[0], 4));
         by = (ChatText){spaces.data, spaces.len};
     }
-    ChatValue lines = chat_lines(run, text, false);
-    bool ends = text.n && text.data[text.n - 1] == '\n'; /* an empty line follows */
-    for (int64_t i = 0; i < lines.list->n + ends && chat_spend(run, 1); i++) {
-        ChatText line = i < lines.list->n ? lines.list->item[i].text : (ChatText){"", 0};
+    MxText ended = chat_builder(run); /* so that what follows the last end of a line is one */
+    chat_add(run, &ended, text.data, text.n);
+    chat_add(run, &ended, "\n", 1);
+    ChatValue lines = chat_lines(run, chat_built(&ended).text, false);
+    for (int64_t i = 0; i < lines.list->n && chat_spend(run, 1); i++) {
+        ChatText line = lines.list->item[i].text;
         if (i) chat_add(run, &out, "\n", 1);
         if (i ? blank || line.n : first) chat_add(run, &out, by.data, by.n);
         chat_add(run, &out, line.data, line.n);

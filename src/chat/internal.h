@@ -71,7 +71,8 @@ struct ChatList {
     ChatValue *item; /* [n] */
     int64_t n, cap;
     ChatForm form;
-    bool is_used; /* a generator that was walked */
+    bool is_used;             /* a generator that was walked */
+    ChatWhole from, to, step; /* of a range */
 };
 
 typedef struct ChatEntry {
@@ -346,7 +347,16 @@ void chat_render(ChatRun *run);
 const ChatRow *chat_row(ChatTable table, const char *name);
 extern const ChatTable chat_globals, chat_filters, chat_tests, chat_text_methods, chat_dict_methods,
     chat_list_methods, chat_loop_methods;
-extern const ChatTable chat_filters_of_text, chat_filters_of_numbers; /* parts of chat_filters */
+/* Parts of chat_filters. */
+extern const ChatTable chat_filters_of_order, chat_filters_of_text, chat_filters_of_numbers;
+/* chat_member — a member as filters name it: "a.b.0", or any key. chat_member_or — `otherwise` for
+ * what is undefined; a name that is absent or none is the value itself. chat_folded — without case,
+ * as filters compare texts unless they are told to. */
+ChatValue chat_member(ChatRun *run, ChatValue of, ChatValue name);
+ChatValue chat_member_or(ChatRun *run, ChatValue of, ChatValue name, ChatValue otherwise);
+ChatValue chat_folded(ChatRun *run, ChatValue value, bool minds_case);
+/* chat_list_copy — a new list of what a value gives when it is walked. */
+ChatValue chat_list_copy(ChatRun *run, ChatValue of);
 
 /* What filters and methods share (text.c): the text in a case; in the middle, at the left or right
  * of `width` characters; cut into lines; with `from` as `to`, at most n times (n < 0: everywhere).

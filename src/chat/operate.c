@@ -25,12 +25,19 @@ static ChatValue divide(ChatRun *run, ChatOp op, ChatWhole a, ChatWhole b) {
     return chat_whole(op == CHAT_MOD ? rest + (rounds_down ? b : 0) : whole - rounds_down);
 }
 
+static ChatValue power_of_reals(ChatRun *run, double base, double exponent) {
+    double out = pow(base, exponent);
+    if (base == 0 && exponent < 0) return chat_fail(run, "zero to a negative power");
+    if (isfinite(base) && isfinite(exponent) && isnan(out))
+        return chat_fail(run, "a negative number to a fractional power is a complex number");
+    if (isfinite(base) && isfinite(exponent) && isinf(out))
+        return chat_fail(run, "(34, 'Numerical result out of range')");
+    return chat_real(out);
+}
+
 static ChatValue power(ChatRun *run, ChatWhole base, ChatWhole exponent) {
     ChatWhole out = 1;
-    if (exponent < 0) {
-        if (!base) return chat_fail(run, "zero to a negative power");
-        return chat_real(pow((double)base, (double)exponent));
-    }
+    if (exponent < 0) return power_of_reals(run, (double)base, (double)exponent);
     if (base == 0 || base == 1) return chat_whole(exponent ? base : 1);
     if (base == -1) return chat_whole(exponent % 2 ? -1 : 1);
     for (; exponent > 0; exponent--)
@@ -70,7 +77,7 @@ static ChatValue of_reals(ChatRun *run, ChatOp op, double a, double b) {
     case CHAT_MUL:
         return chat_real(a * b);
     case CHAT_POW:
-        return chat_real(pow(a, b));
+        return power_of_reals(run, a, b);
     default:
         break;
     }

@@ -107,15 +107,11 @@ static void repr_list(ChatRun *run, MxText *out, const ChatList *list) {
     }
     if (list->form == CHAT_IS_TUPLE && list->n == 1) chat_add(run, out, ",", 1);
     if (list->form == CHAT_IS_RANGE) {
-        ChatWhole step = list->n > 1 ? list->item[1].whole - list->item[0].whole : 1;
-        ChatWhole start = list->n ? list->item[0].whole : 0;
-        chat_add_whole(run, out, start);
+        chat_add_whole(run, out, list->from);
         chat_add(run, out, ", ", 2);
-        chat_add_whole(run, out, start + step * list->n);
-        if (step != 1) {
-            chat_add(run, out, ", ", 2);
-            chat_add_whole(run, out, step);
-        }
+        chat_add_whole(run, out, list->to);
+        if (list->step != 1) chat_add(run, out, ", ", 2);
+        if (list->step != 1) chat_add_whole(run, out, list->step);
     }
     chat_add(run, out, pair[1], strlen(pair[1]));
 }

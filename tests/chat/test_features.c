@@ -53,6 +53,11 @@ static const struct {
      "stands alone"},
     {"\n\n{{ x | urlize }}", "t.jinja:3: No filter named 'urlize'."},
     {"{{ 2 ** 127 }}", "t.jinja:1: a whole number has more than 127 bits"},
+    {"{{ (-1.0) ** 0.5 }}",
+     "t.jinja:1: a negative number to a fractional power is a complex number"},
+    {"{{ 0.0 ** -1 }}", "t.jinja:1: zero to a negative power"},
+    {"{{ range(1)[::2 ** 61][::2 ** 61][::2 ** 61] }}",
+     "t.jinja:1: a whole number has more than 127 bits"},
     {"{{ lipsum() }}", "t.jinja:1: lipsum() makes random text, which no chat wants"},
     {"{{ '\\ud800' }}", "t.jinja:1: an escape in a text is no character"},
     /* what has no end of its own */
