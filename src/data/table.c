@@ -27,10 +27,13 @@ void table_text(MxText *row, const void *bytes, size_t n) {
 }
 
 void table_real(MxText *row, double x) {
-    if (isfinite(x))
+    size_t start = row->len;
+    if (isfinite(x)) {
         mx_text_add(row, "%.17g", x);
-    else
+        if (!strpbrk(row->data + start, ".e")) mx_text_add(row, ".0"); /* a whole number is none */
+    } else {
         table_other(row, isnan(x) ? "a number that is none (NaN)" : "a number that is infinite");
+    }
 }
 
 void table_other(MxText *row, const char *fmt, ...) {

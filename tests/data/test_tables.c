@@ -34,13 +34,14 @@ static const char *put_bytes(const char *name, MxBytes bytes, size_t n) {
 
 /* ---- values */
 
-/* Numbers may be whole in one and real in the other, and reals of 32 bits are told in fewer digits.
- */
+/* Reals of 32 bits are told in fewer digits in one. */
 static bool is_equal(const MxJson *a, const MxJson *b) {
     double x, y;
     const char *key;
     MxJson *value;
-    if (mx_json_number(a, &x) && mx_json_number(b, &y)) return x == y;
+    int64_t whole;
+    if (mx_json_number(a, &x) && mx_json_number(b, &y))
+        return x == y && mx_json_int(a, &whole) == mx_json_int(b, &whole);
     if (strcmp(mx_json_kind(a), mx_json_kind(b))) return false;
     bool is_list = !strcmp(mx_json_kind(a), "a list");
     if (!is_list && strcmp(mx_json_kind(a), "an object"))
