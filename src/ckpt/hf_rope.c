@@ -147,9 +147,12 @@ static void take_yarn(const MxConfig *c, MxHfModel *model) {
                                                          : 1;
 }
 
-/* Of latent attention, whose pairs lie alike on both sides: that they are neighbours. */
+/* Of latent attention, whose pairs lie alike on both sides: that they are neighbours. Where there
+ * is a choice, null is no. */
 static void read_pairs(HfReader *r, const HfMember *m) {
-    r->model->are_pairs = !hf_get(r->json, m->theirs) || hf_flag(r, m->theirs);
+    bool is_free = r->names->tells_pairs && !r->names->has_indexer;
+    const MxJson *said = is_free ? mx_json_get(r->json, m->theirs) : hf_get(r->json, m->theirs);
+    r->model->are_pairs = !said || hf_flag(r, m->theirs);
 }
 
 static void take_pairs(const MxConfig *c, MxHfModel *model) {
