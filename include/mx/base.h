@@ -228,7 +228,8 @@ bool mx_options_read(MxOptions options, int argc, char **argv, const char **rest
  * exit 2. */
 bool mx_option_int(const char *name, const char *text, int64_t low, int64_t high, int64_t *out,
                    MxError *err);
-bool mx_option_number(const char *name, const char *text, double *out, MxError *err);
+bool mx_option_number(const char *name, const char *text, double low, double high, double *out,
+                      MxError *err);
 bool mx_option_bool(const char *name, const char *text, bool *out, MxError *err);
 
 /* ---- the process */

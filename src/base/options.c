@@ -4,6 +4,7 @@
 #include <mx/base_confine.h>
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -184,13 +185,18 @@ bool mx_option_int(const char *name, const char *text, int64_t low, int64_t high
     return true;
 }
 
-bool mx_option_number(const char *name, const char *text, double *out, MxError *err) {
+bool mx_option_number(const char *name, const char *text, double low, double high, double *out,
+                      MxError *err) {
     if (!text) return true;
     char *end;
     double value = strtod(text, &end);
-    if (!*text || *end || !(value >= 0))
+    bool is_number = *text && !*end && value >= low && value <= high;
+    if (!is_number && low == 0 && isinf(high))
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
                        "%s: found \"%s\", wanted a number that is not negative", name, text);
+    if (!is_number)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
+                       "%s: found \"%s\", wanted a number from %g to %g", name, text, low, high);
     *out = value;
     return true;
 }

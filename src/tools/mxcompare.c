@@ -4,6 +4,7 @@
 #include <mx/config.h>
 #include <mx/model.h>
 
+#include <math.h>
 #include <stdio.h>
 
 static const MxManual manual = {
@@ -115,12 +116,12 @@ static bool read_command_line(int argc, char **argv, MxArena *arena, CommandLine
     line->a = rest[0];
     line->b = rest[1];
     int64_t top = 20;
-    mx_option_number("--rtol", line->rtol, &line->how.rtol, err);
-    mx_option_number("--atol", line->atol, &line->how.atol, err);
+    mx_option_number("--rtol", line->rtol, 0, INFINITY, &line->how.rtol, err);
+    mx_option_number("--atol", line->atol, 0, INFINITY, &line->how.atol, err);
     mx_option_int("--ulp", line->ulp, 0, INT64_MAX, &line->how.ulp, err);
     mx_option_int("--top", line->top, 0, INT32_MAX, &top, err);
     line->logits_how.top_k = 10;
-    mx_option_number("--max-kl", line->max_kl, &line->most_kl, err);
+    mx_option_number("--max-kl", line->max_kl, 0, INFINITY, &line->most_kl, err);
     mx_option_int("--top-k", line->top_k, 1, 1000, &line->logits_how.top_k, err);
     line->how.top = (int)top;
     line->how.structure_only = line->structure_only;

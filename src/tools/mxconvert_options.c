@@ -111,7 +111,8 @@ static bool choose_operation(CommandLine *line, MxError *err) {
 }
 
 static void read_alpha(CommandLine *line, MxError *err) {
-    if (!mx_option_number("--lora-alpha", line->alpha_text, &line->alpha, err) || !line->alpha_text)
+    if (!mx_option_number("--lora-alpha", line->alpha_text, 0, INFINITY, &line->alpha, err) ||
+        !line->alpha_text)
         return;
     if (!(line->alpha > 0 && isfinite(line->alpha)))
         mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--lora-alpha: found \"%s\", wanted more than 0",

@@ -2,6 +2,8 @@
  * some of the modes. */
 #include "mxdecode.h"
 
+#include <math.h>
+
 static const MxManual manual = {
     .program = "mxdecode",
     .does = "generate text with a model, and convert text to token ids and back",
@@ -111,13 +113,14 @@ static bool read_numbers(const Numbers *n, CommandLine *line, MxError *err) {
     out->max_tokens = line->mode->max_tokens;
     out->rows = 8;
     mx_option_int("--max-tokens", n->max_tokens, 1, INT32_MAX, &out->max_tokens, err);
-    mx_option_number("--temperature", n->temperature, &s->temperature, err);
+    mx_option_number("--temperature", n->temperature, 0, INFINITY, &s->temperature, err);
     mx_option_int("--top-k", n->top_k, 0, INT32_MAX, &s->top_k, err);
-    mx_option_number("--top-p", n->top_p, &s->top_p, err);
-    mx_option_number("--min-p", n->min_p, &s->min_p, err);
-    mx_option_number("--repetition-penalty", n->repetition, &s->repetition_penalty, err);
-    mx_option_number("--presence-penalty", n->presence, &s->presence_penalty, err);
-    mx_option_number("--frequency-penalty", n->frequency, &s->frequency_penalty, err);
+    mx_option_number("--top-p", n->top_p, 0, INFINITY, &s->top_p, err);
+    mx_option_number("--min-p", n->min_p, 0, INFINITY, &s->min_p, err);
+    mx_option_number("--repetition-penalty", n->repetition, 0, INFINITY, &s->repetition_penalty,
+                     err);
+    mx_option_number("--presence-penalty", n->presence, -2, 2, &s->presence_penalty, err);
+    mx_option_number("--frequency-penalty", n->frequency, -2, 2, &s->frequency_penalty, err);
     mx_option_int("--seed", n->seed, 0, INT64_MAX, &seed, err);
     mx_option_int("--batch", n->batch, 1, 4096, &out->rows, err);
     s->seed = (uint64_t)seed;
@@ -248,12 +251,13 @@ static int list_sampling(Numbers *n, Side *out) {
          {.name = "--presence-penalty",
           .value = &n->presence,
           .takes = "X",
-          .doc = "subtract X, up to 2, from the logits of tokens that the reply already has"}},
+          .doc = "subtract X, from -2 to 2, from the logits of tokens that the reply already "
+                 "has"}},
         {ANSWERS,
          {.name = "--frequency-penalty",
           .value = &n->frequency,
           .takes = "X",
-          .doc = "subtract X, up to 2, for each time that the reply already has the token"}},
+          .doc = "subtract X, from -2 to 2, for each time that the reply already has the token"}},
         {ANSWERS,
          {.name = "--seed",
           .is_main = true,

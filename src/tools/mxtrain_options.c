@@ -3,6 +3,8 @@
 
 #include <mx/plan.h>
 
+#include <math.h>
+
 extern char **environ;
 
 static const MxManual manual = {
@@ -193,7 +195,7 @@ static int plan_options(CommandLine *line, MxOption *out) {
 static bool read_device(CommandLine *line, MxArena *arena, const char **overrides, MxError *err) {
     int64_t n = 0;
     if (!mx_option_int("--devices", line->n_devices, 1, INT32_MAX, &n, err) ||
-        !mx_option_number("--device-memory", line->device_gib, &line->gib, err))
+        !mx_option_number("--device-memory", line->device_gib, 0, INFINITY, &line->gib, err))
         return false;
     if (line->device_gib && !(line->gib > 0 && line->gib < 1e6))
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,

@@ -190,5 +190,8 @@ says 65 "mxdecode: error: $work/bad: holds no prompts" "$run" --prompts "$work/b
 says 65 "mxdecode: error: \"$hf/llama\" has no tokenizer; --prompts takes ids" $hf/llama
 says 2 "mxdecode: error: --stop: \"$hf/llama\" has no tokenizer" $hf/llama --prompts "$work/ids" --stop a
 says 2 'mxdecode: error: top-p: found 2, wanted a number above 0, up to 1' "$run" --prompts "$work/ids" --top-p 2
+says 2 'mxdecode: error: --presence-penalty: found "-3", wanted a number from -2 to 2' "$run" --prompts "$work/ids" --presence-penalty -3
+"$tool" "$run" --prompts "$work/ids" --max-tokens 9 --temperature 0 --presence-penalty -2 --frequency-penalty -2 --json >"$work/out"
+is 'what was said draws with penalties below 0' "$?" 0
 says 2 'mxdecode: error: --logits goes with --prompts' "$run" --logits "$work/l.h5"
 finish
