@@ -38,6 +38,7 @@ def main(folder):
     bits = ["a", "t", "i", "o", "n", "tion", "ation", " ", "  ", ",", "b", "bb", "<x>", "c"]
     texts = ["".join(rng.choice(bits) for _ in range(rng.randint(1, 14))) for _ in range(90)]
     texts += ["".join(rng.choice(["b", "bb", "bbb", "ba", " ", ","]) for _ in range(rng.randint(20, 50))) for _ in range(15)]
+    texts += ["t<s>", "</s>", "</s>it<s>n", "<unk>"]
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "tokenizer.model")
     open(path, "wb").write(model())

@@ -172,7 +172,7 @@ typedef struct TextUnigram {
     double unknown_score;
     int32_t unknown;
     const TextByteIds *bytes;
-    bool is_float; /* sums are rounded to float32, as sentencepiece does */
+    bool like_pieces; /* as sentencepiece: sums are float32, what is unknown stays so */
     const TextSeams *seams;
 } TextUnigram;
 

@@ -258,7 +258,7 @@ static bool make_unigram(MxArena *arena, const Proto *p, const void **out, const
     unigram->scores = scores;
     unigram->unknown_score = (double)((float)least - (float)unknown_penalty);
     unigram->unknown = p->unknown;
-    unigram->is_float = true;
+    unigram->like_pieces = true;
     if (p->has_bytes) unigram->bytes = text_byte_ids(arena, &unigram->vocab);
     text_unigram_index(arena, unigram, is_piece);
     return true;

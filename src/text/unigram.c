@@ -29,7 +29,7 @@ typedef struct UnigramWork {
 
 static void improve(const TextUnigram *unigram, Path *path, double score, size_t start,
                     int32_t id) {
-    if (unigram->is_float) score = (double)(float)score;
+    if (unigram->like_pieces) score = (double)(float)score;
     if (path->is_set && score <= path->score) return;
     *path = (Path){score, start, id, true};
 }
@@ -46,7 +46,7 @@ static void restart(Path *path, size_t at, size_t furthest) {
 static void find_paths(const TextUnigram *unigram, Path *path, TextSpan word) {
     size_t furthest = 0; /* of the places that have a path */
     for (size_t at = 0; at < word.n;) {
-        if (unigram->is_float) restart(path, at, furthest);
+        if (unigram->like_pieces) restart(path, at, furthest);
         size_t character = text_char_bytes((uint8_t)word.data[at]);
         bool has_single = false;
         uint32_t node = 0;
@@ -78,10 +78,11 @@ static UnigramWork *make_room(TextWork *work, size_t bytes) {
     return own;
 }
 
-/* Characters that are unknown side by side become one token, or their bytes. */
+/* Characters that are unknown side by side become one token, or their bytes; in the tokenizers
+ * library, one that is not found otherwise (such as "<s>") if they are its text. */
 static void add_token(const TextUnigram *unigram, TextWork *work, TextSpan text, int32_t id) {
     if (id == unigram->unknown) {
-        int32_t whole = text_vocab_find(&unigram->vocab, text);
+        int32_t whole = unigram->like_pieces ? -1 : text_vocab_find(&unigram->vocab, text);
         if (whole >= 0) id = whole;
         if (whole < 0 && text_add_bytes(unigram->bytes, text, work->out)) return;
     }
