@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/hf/tokenizers/pieces: a unigram model of sentencepiece (0.2.3) made by hand, and
-the ids of random strings.  A piece of text may be a normal one, inside a user-defined one or around it, and
-scores are so large that sums in float32 are coarse and begin at 0 again within a string.
+"""Writes tests/golden/hf/tokenizers/pieces: models of sentencepiece (0.2.3) made by hand, and the ids of
+random strings. One is a unigram model.  A piece of text may be a normal one, inside a user-defined one or around it, and
+scores are so large that sums in float32 are coarse and begin at 0 again within a string. The other is BPE (bpe.model), with
+characters that only parts of a user-defined piece have: alone they are unknown, and one with unknown ones beside them.
 
   scripts/golden_pieces.py tests/golden/hf/tokenizers/pieces
 """
@@ -20,13 +21,18 @@ NORMAL = {"▁": -2.1716766357421875, "a": -4.3, "t": -4.1, "i": -3.7, "o": -5.3
           "ba": -7005.63}
 
 
-def model():
+# Of BPE.
+WORDS = ["<1#>"]
+MERGED = {"▁": -9.0, "a": -10.0, "b": -11.0, "ab": -1.0, "▁a": -2.0, "e": -12.0}
+
+
+def model(kind, user, normal):
     proto = pb.ModelProto()
-    proto.trainer_spec.model_type = 1
+    proto.trainer_spec.model_type = kind
     proto.normalizer_spec.name = "identity"
     proto.normalizer_spec.remove_extra_whitespaces = False
-    for kinds in ({text: (0.0, kind) for text, kind in CONTROL.items()}, {text: (0.0, 4) for text in USER},
-                  {text: (score, 1) for text, score in NORMAL.items()}):
+    for kinds in ({text: (0.0, kind) for text, kind in CONTROL.items()}, {text: (0.0, 4) for text in user},
+                  {text: (score, 1) for text, score in normal.items()}):
         for text, (score, kind) in kinds.items():
             proto.pieces.add(piece=text, score=score, type=kind)
     proto.trainer_spec.vocab_size = len(proto.pieces)
@@ -39,11 +45,18 @@ def main(folder):
     texts = ["".join(rng.choice(bits) for _ in range(rng.randint(1, 14))) for _ in range(90)]
     texts += ["".join(rng.choice(["b", "bb", "bbb", "ba", " ", ","]) for _ in range(rng.randint(20, 50))) for _ in range(15)]
     texts += ["t<s>", "</s>", "</s>it<s>n", "<unk>"]
+    write(folder, "tokenizer.model", model(1, USER, NORMAL), "expected_spm.jsonl", texts)
+    bits = ["1", "#", "9", "a", "b", "<", ">", "<1#>", " ", "e", "é"]
+    texts = ["".join(rng.choice(bits) for _ in range(rng.choice([2, 3, 5, 40]))) for _ in range(110)]
+    write(folder, "bpe.model", model(2, WORDS, MERGED), "expected_bpe.jsonl", texts)
+
+
+def write(folder, name, content, expected, texts):
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, "tokenizer.model")
-    open(path, "wb").write(model())
+    path = os.path.join(folder, name)
+    open(path, "wb").write(content)
     pieces = spm.SentencePieceProcessor(model_file=path)
-    with open(os.path.join(folder, "expected_spm.jsonl"), "w", encoding="utf-8") as out:
+    with open(os.path.join(folder, expected), "w", encoding="utf-8") as out:
         for text in texts:
             out.write(json.dumps({"text": text, "ids": pieces.encode(text)}, separators=(",", ":")) + "\n")
 

@@ -176,7 +176,8 @@ uint32_t text_pairs_get(const TextPairs *pairs, uint32_t a, uint32_t b);
 /* Where words may be cut without changing what tokens they have: between two characters that are
  * tokens of their own and that no token has side by side. */
 typedef struct TextSeams TextSeams;
-TextSeams *text_seams_new(MxArena *arena, const TextVocab *vocab);
+/* text_seams_new — n_real: ids from here on are no tokens. */
+TextSeams *text_seams_new(MxArena *arena, const TextVocab *vocab, int32_t n_real);
 /* text_seams_next — the first such place behind `from`, or the end. */
 size_t text_seams_next(const TextSeams *seams, TextSpan word, size_t from);
 

@@ -140,11 +140,20 @@ static int32_t start_word(const TextBpe *bpe, BpeWork *work, TextSpan word) {
     return n;
 }
 
-/* A character that could have been a part of a token, but is none itself. */
-static void add_no_token(const TextBpe *bpe, TextSpan character, TextIds *out) {
-    bool is_fused = bpe->fuses_unknown && out->n && out->ids[out->n - 1] == bpe->unknown;
-    if (!text_add_bytes(bpe->bytes, character, out) && bpe->unknown >= 0 && !is_fused)
-        text_ids_add(out, bpe->unknown);
+/* first: where the ids of the word begin. */
+static void add_unknown(const TextBpe *bpe, int64_t first, TextIds *out) {
+    bool is_fused = bpe->fuses_unknown && out->n > first && out->ids[out->n - 1] == bpe->unknown;
+    if (bpe->unknown >= 0 && !is_fused) text_ids_add(out, bpe->unknown);
+}
+
+/* What a symbol is in the end. A character that could have been a part of a token, but is none
+ * itself, is unknown, and so are unknown ones beside it. */
+static void add_id(const TextBpe *bpe, int32_t id, int64_t first, TextIds *out) {
+    bool has_parts = bpe->n_real < bpe->vocab.n;
+    if (id < bpe->n_real && (id != bpe->unknown || !has_parts))
+        text_ids_add(out, id);
+    else if (id < bpe->n_real || !text_add_bytes(bpe->bytes, bpe->vocab.text[id], out))
+        add_unknown(bpe, first, out);
 }
 
 void text_bpe_encode(const void *model, TextWork *work, TextSpan word) {
@@ -156,12 +165,10 @@ void text_bpe_encode(const void *model, TextWork *work, TextSpan word) {
     }
     BpeWork *own = make_room(work, bpe, word.n);
     int32_t n = start_word(bpe, own, word);
+    int64_t first = work->out->n;
     merge_all(bpe, own, n);
     for (int32_t i = 0; n && i >= 0; i = own->symbol[i].behind)
-        if (own->symbol[i].id < bpe->n_real)
-            text_ids_add(work->out, own->symbol[i].id);
-        else
-            add_no_token(bpe, bpe->vocab.text[own->symbol[i].id], work->out);
+        add_id(bpe, own->symbol[i].id, first, work->out);
 }
 
 const TextSeams *text_bpe_seams(const void *model, size_t word_bytes) {
@@ -266,7 +273,7 @@ bool text_bpe_read(TextNode object, const void **settings) {
     bpe->n_real = bpe->vocab.n;
     if (has_bytes) bpe->bytes = text_byte_ids(object.arena, &bpe->vocab);
     if (!bpe->ignores_merges && !bpe->prefix.n && !bpe->suffix.n)
-        bpe->seams = text_seams_new(object.arena, &bpe->vocab);
+        bpe->seams = text_seams_new(object.arena, &bpe->vocab, bpe->n_real);
     return true;
 }
 

@@ -237,7 +237,7 @@ static bool make_bpe(MxArena *arena, const Proto *p, const void **out, const cha
     bpe->unknown = p->unknown;
     bpe->fuses_unknown = true;
     if (p->has_bytes) bpe->bytes = text_byte_ids(arena, &bpe->vocab);
-    bpe->seams = text_seams_new(arena, &bpe->vocab);
+    bpe->seams = text_seams_new(arena, &bpe->vocab, bpe->n_real);
     return true;
 }
 

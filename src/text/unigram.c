@@ -147,7 +147,7 @@ void text_unigram_index(MxArena *arena, TextUnigram *unigram, const bool *is_pie
         if (vocab->text[id].n && (!is_piece || is_piece[id]))
             add_to_trie(trie, vocab->text[id], id);
     unigram->trie = trie;
-    unigram->seams = text_seams_new(arena, vocab);
+    unigram->seams = text_seams_new(arena, vocab, vocab->n);
 }
 
 /* [text, score] */

@@ -89,6 +89,7 @@ enum { N_ASCII = 128 };
 
 struct TextSeams {
     const TextVocab *vocab;
+    int32_t n_real;                     /* ids from here on are no tokens */
     TextPairs sides;                    /* characters that a token has side by side … */
     bool ascii_sides[N_ASCII][N_ASCII]; /* … and those of ASCII */
     bool is_ascii_token[N_ASCII];
@@ -109,10 +110,16 @@ static void add_sides(TextSeams *seams, TextSpan text) {
     }
 }
 
-TextSeams *text_seams_new(MxArena *arena, const TextVocab *vocab) {
+static bool is_token(const TextSeams *seams, TextSpan text) {
+    int32_t id = text_vocab_find(seams->vocab, text);
+    return id >= 0 && id < seams->n_real;
+}
+
+TextSeams *text_seams_new(MxArena *arena, const TextVocab *vocab, int32_t n_real) {
     TextSeams *seams = mx_new(arena, TextSeams);
     size_t bytes = 0;
     seams->vocab = vocab;
+    seams->n_real = n_real;
     for (int32_t id = 0; id < vocab->n; id++)
         for (size_t i = 0; i < vocab->text[id].n; i++)
             bytes += (uint8_t)vocab->text[id].data[i] >= 0xc0; /* each is in two pairs at most */
@@ -120,13 +127,13 @@ TextSeams *text_seams_new(MxArena *arena, const TextVocab *vocab) {
     for (int32_t id = 0; id < vocab->n; id++) add_sides(seams, vocab->text[id]);
     for (int c = 0; c < N_ASCII; c++) {
         char byte = (char)c;
-        seams->is_ascii_token[c] = text_vocab_find(vocab, (TextSpan){&byte, 1}) >= 0;
+        seams->is_ascii_token[c] = is_token(seams, (TextSpan){&byte, 1});
     }
     return seams;
 }
 
-static bool is_token(const TextSeams *seams, uint32_t c, TextSpan text) {
-    return c < N_ASCII ? seams->is_ascii_token[c] : text_vocab_find(seams->vocab, text) >= 0;
+static bool stands_alone(const TextSeams *seams, uint32_t c, TextSpan text) {
+    return c < N_ASCII ? seams->is_ascii_token[c] : is_token(seams, text);
 }
 
 static bool are_sides(const TextSeams *seams, uint32_t a, uint32_t b) {
@@ -142,7 +149,8 @@ size_t text_seams_next(const TextSeams *seams, TextSpan word, size_t from) {
         size_t end = at;
         uint32_t b = mx_char_next(word.data, &end);
         TextSpan b_text = {word.data + at, end - at};
-        if (!are_sides(seams, a, b) && is_token(seams, a, a_text) && is_token(seams, b, b_text))
+        if (!are_sides(seams, a, b) && stands_alone(seams, a, a_text) &&
+            stands_alone(seams, b, b_text))
             return at;
         a = b;
         a_text = b_text;

@@ -69,6 +69,7 @@ static const struct {
     {"t5", "tokenizer.json", "huggingface", "expected.jsonl", "decode.jsonl"},
     {"t5", "tokenizer.model", "sentencepiece", "expected_spm.jsonl", NULL},
     {"pieces", "tokenizer.model", "sentencepiece", "expected_spm.jsonl", NULL},
+    {"pieces", "bpe.model", "sentencepiece", "expected_bpe.jsonl", NULL},
 };
 
 /* Folders with canon.txt: the padding token's id, then the number of each token. */
