@@ -67,18 +67,40 @@ static bool add_messages(MxJson *list, const MxJson *messages, MxWhere where, Mx
 
 /* ---- requests */
 
-/* What is asked of the template, but for messages: the record's tools, and variables of its own. */
-static MxJson *request_of(MxArena *arena, const Fields *record) {
-    MxJson *out = mx_json_object(arena);
+/* A column that the template gets, of a kind; *out stays NULL if it is missing or null. */
+static bool read_extra(MxArena *arena, const Fields *record, const char *column, const char *kind,
+                       MxWhere where, const MxJson **out, MxError *err) {
     Field field = {0};
+    *out = NULL;
+    if (!record->get(record->record, column, &field) || !strcmp(field.kind, "null")) return true;
+    const MxJson *value = field.json;
+    MxError ignored = {0};
+    if (field.text) /* tables hold values of many shapes so */
+        value = mx_json_parse_value(arena, field.text, field.bytes, where, &ignored);
+    mx_error_release(&ignored);
+    const char *found = value        ? mx_json_kind(value)
+                        : field.text ? "a text that is not JSON"
+                                     : field.kind;
+    if (!strcmp(found, "null")) return true;
+    if (strcmp(found, kind))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "column \"%s\" holds %s, wanted %s", column,
+                       found, kind);
+    *out = value;
+    return true;
+}
+
+/* What is asked of the template, but for messages: the record's tools, and variables of its own,
+ * which come first. NULL after an error. */
+static MxJson *request_of(MxArena *arena, const Fields *record, MxWhere where, MxError *err) {
+    const MxJson *tools, *extra;
     const char *key;
-    MxJson *value;
-    if (record->get(record->record, "chat_template_kwargs", &field) && field.json &&
-        !strcmp(field.kind, "an object"))
-        for (void *at = NULL; mx_json_next(field.json, &at, &key, &value);)
-            mx_json_set(out, key, value);
-    if (record->get(record->record, "tools", &field) && field.json && !strcmp(field.kind, "a list"))
-        mx_json_set(out, "tools", field.json);
+    MxJson *value, *out = mx_json_object(arena);
+    if (!read_extra(arena, record, "tools", "a list", where, &tools, err) ||
+        !read_extra(arena, record, "chat_template_kwargs", "an object", where, &extra, err))
+        return NULL;
+    if (tools) mx_json_set(out, "tools", tools);
+    for (void *at = NULL; extra && mx_json_next(extra, &at, &key, &value);)
+        mx_json_set(out, key, value);
     return out;
 }
 
@@ -119,7 +141,8 @@ static bool encode_text(const Talk *talk, const MxJson *request, MxTokens *out, 
 /* A prompt as it stands before an answer: ready for it, or, if the assistant spoke last, without
  * what would end that. */
 static bool encode_prompt(const Talk *talk, const MxJson *prompt, MxTokens *out, MxError *err) {
-    MxJson *request = request_of(talk->arena, talk->record);
+    MxJson *request = request_of(talk->arena, talk->record, talk->where, err);
+    if (!request) return false;
     MxJson *list = mx_json_put_array(request, "messages");
     if (!add_messages(list, prompt, talk->where, err)) return false;
     size_t n = mx_json_length(list);
@@ -131,7 +154,8 @@ static bool encode_prompt(const Talk *talk, const MxJson *prompt, MxTokens *out,
 
 static bool encode_both(const Talk *talk, const MxJson *const part[2], MxTokens *out,
                         MxError *err) {
-    MxJson *request = request_of(talk->arena, talk->record);
+    MxJson *request = request_of(talk->arena, talk->record, talk->where, err);
+    if (!request) return false;
     MxJson *list = mx_json_put_array(request, "messages");
     for (int i = 0; i < 2; i++)
         if (part[i] && !add_messages(list, part[i], talk->where, err)) return false;
@@ -156,7 +180,8 @@ static void cut_turns(MxArena *arena, const MxConversation *made, Draft *out) {
 
 static bool draft_messages(const Talk *talk, const MxJson *messages, MxError *err) {
     MxConversation made;
-    MxJson *request = request_of(talk->arena, talk->record);
+    MxJson *request = request_of(talk->arena, talk->record, talk->where, err);
+    if (!request) return false;
     MxJson *list = mx_json_put_array(request, "messages");
     if (!add_messages(list, messages, talk->where, err) || !encode(talk, request, &made, err))
         return false;

@@ -181,12 +181,18 @@ START_TEST(pairs_are_the_same) {
 }
 END_TEST
 
-/* What the record names reaches the template: tools, with whole numbers as they stand. */
+/* What the record names reaches the template: tools, with whole numbers as they stand, or their
+ * JSON; the template's own variables come first, as in TRL. */
+static const char *const tooled[] = {
+    "\"tools\": [{\"n\": 7}], \"chat_template_kwargs\": {\"x\": true}",
+    "\"tools\": \"[{\\\"n\\\": 7}]\", \"chat_template_kwargs\": \"{\\\"x\\\": true}\"",
+    "\"tools\": [], \"chat_template_kwargs\": {\"x\": true, \"tools\": [{\"n\": 7}]}",
+};
+
 START_TEST(template_gets_tools) {
-    MxDataConfig config = byte_config("{\"messages\": [" A_USER("1") ", " A_ANSWER(
-                                          "2") "], \"tools\": [{\"n\": 7}], "
-                                               "\"chat_template_kwargs\": {\"x\": true}}\n",
-                                      24);
+    const char *line = mx_arena_printf(
+        &arena, "{\"messages\": [" A_USER("1") ", " A_ANSWER("2") "], %s}\n", tooled[_i]);
+    MxDataConfig config = byte_config(line, 24);
     config.chat.named = put("t.jinja", "{{ tools|tojson }}{{ x }}{% generation %}{{ "
                                        "messages[1].content }}{% endgeneration %}");
     MxBatch batch = first_batch(config);
@@ -212,6 +218,12 @@ static const struct {
     {"{\"prompt\": [], \"completion\": [" A_ANSWER("2") "]}\n",
      "a.jsonl:1: the conversation has no prompt"},
     {"{\"messages\": [" A_USER("1") "]}\n", "a.jsonl:1: no token counts"},
+    {"{\"messages\": [" A_USER("1") ", " A_ANSWER("2") "], \"tools\": {\"n\": 7}}\n",
+     "a.jsonl:1: column \"tools\" holds an object, wanted a list"},
+    {"{\"messages\": [" A_USER("1") ", " A_ANSWER("2") "], \"tools\": \"[{]\"}\n",
+     "a.jsonl:1: column \"tools\" holds a text that is not JSON, wanted a list"},
+    {"{\"messages\": [" A_USER("1") ", " A_ANSWER("2") "], \"chat_template_kwargs\": 5}\n",
+     "a.jsonl:1: column \"chat_template_kwargs\" holds a number, wanted an object"},
 };
 
 START_TEST(mistakes_are_told) {
@@ -268,7 +280,7 @@ Suite *talks_suite(void) {
     tcase_add_test(tests, turns_count);
     tcase_add_loop_test(tests, forms_are_the_same, 0, MX_COUNT(same));
     tcase_add_loop_test(tests, pairs_are_the_same, 0, MX_COUNT(same_pairs));
-    tcase_add_test(tests, template_gets_tools);
+    tcase_add_loop_test(tests, template_gets_tools, 0, MX_COUNT(tooled));
     tcase_add_loop_test(tests, mistakes_are_told, 0, MX_COUNT(bad));
     tcase_add_test(tests, template_without_conversations_is_told);
     tcase_add_test(tests, template_as_text);
