@@ -18,7 +18,8 @@ SHORT = ["Hello Web", "a.b x", ""]
 PATTERNS = [r"\p{Han}+", r"[^\p{Hiragana}\s]+", r"\P{Arabic}", r"[[:punct:]]", r"[[:alpha:]]+", r"[^[:alnum:]]", r"[[:^space:]]+",
             r"[[:lower:]][[:upper:]]", r"[[:word:]]+", r"[[:graph:]]+", r"[\h:]+",
             r" ?[^(\s|[.,!?…。，、।۔،])]+", r"[^a[[:punct:]]d]+", r"[^\S\n]+", r"[\W_]+", r"[^\W\d]+", r"[\w]+", r"\w+",
-            r"\b", r"\B", r"\bx|\d\b", r"(?=[A-Z])", r"(?<=[aeiou])", r"x*", r"$", r"^", r"\u00e9", r"[\u4e00-\u9fa5]"]
+            r"\b", r"\B", r"\bx|\d\b", r"(?=[A-Z])", r"(?<=[aeiou])", r"x*", r"$", r"^", r"\u00e9", r"[\u4e00-\u9fa5]",
+            r"\p{L}{,2}-", r"[^a-z&&[^aeiou]]", r"\s\Z"]
 BEHAVIORS = ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"]
 
 

@@ -4,6 +4,8 @@
  * classes, a "+" after {n,m}. */
 #include "internal.h"
 
+#include <ctype.h>
+
 #define WORDS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 
 /* What \w matches outside of brackets: small numbers of Latin-1 too. */
@@ -88,7 +90,7 @@ static bool add_escape(Translation *t) {
     char c = t->at[1], lower = c == 'S' || c == 'W' ? (char)(c - 'A' + 'a') : c;
     const char *set = lower == 'w' && !t->in_class ? words : set_named(&lower, 1);
     if (!c) return refuse(t, "it ends in a backslash");
-    if (strchr("HKRXOyYgkGzZ", c)) return refuse(t, "an escape that has another meaning here");
+    if (strchr("HKRXOyYgkG", c)) return refuse(t, "an escape that has another meaning here");
     if (set)
         add_set(t, set, c != lower);
     else if ((c == 'b' || c == 'B') && !t->in_class)
@@ -110,7 +112,7 @@ static bool add_escape(Translation *t) {
     return true;
 }
 
-/* "&&[^…]" behind what a class has so far: a look ahead excludes it. */
+/* "&&[^…]" behind what a class has so far: a look ahead excludes it. [^…&&[^…]] is all else. */
 static bool add_intersection(Translation *t) {
     static const char start[] = "&&[^";
     if (t->beside.len) return refuse(t, "\"&&\" behind \\S or \\W");
@@ -121,7 +123,10 @@ static bool add_intersection(Translation *t) {
     char *class = mx_arena_strdup(t->out.arena, t->out.data + t->open);
     t->out.len = t->open;
     t->out.data[t->open] = '\0';
-    mx_text_add(&t->out, "(?:(?![%.*s])%s])", (int)(end - inner), inner, class);
+    if (t->excludes)
+        mx_text_add(&t->out, "(?:%s]|[%.*s])", class, (int)(end - inner), inner);
+    else
+        mx_text_add(&t->out, "(?:(?![%.*s])%s])", (int)(end - inner), inner, class);
     t->at = end + 2;
     t->in_class = false;
     return true;
@@ -182,6 +187,11 @@ static bool add_outside(Translation *t) {
         n += t->at[n] == ']'; /* the first one is a character */
         mx_text_addn(&t->out, t->at, n);
         t->at += n;
+        return true;
+    }
+    if (t->at[0] == '{' && t->at[1] == ',' && isdigit((unsigned char)t->at[2])) {
+        mx_text_addn(&t->out, "{0", 2); /* {,n} */
+        t->at++;
         return true;
     }
     if (*t->at == '}' && t->at[1] == '+') return refuse(t, "\"+\" behind {n,m}");
