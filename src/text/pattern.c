@@ -48,6 +48,8 @@ typedef struct Translation {
     MxText beside;           /* what it has that cannot be written inside of brackets: "|[^…]" */
     bool in_class, excludes; /* … and [^ */
     int depth;               /* of classes inside of the class that is open */
+    uint64_t folds;          /* a bit for each open group, the innermost lowest: (?i) acts there */
+    size_t branch;           /* where the alternative that is open begins in `out` */
 } Translation;
 
 static bool refuse(Translation *t, const char *why) {
@@ -55,19 +57,25 @@ static bool refuse(Translation *t, const char *why) {
     return false;
 }
 
+/* Oniguruma adds their counterparts in brackets where (?i) acts. */
+static const char letters_of_a_case[] = "letters of a case in brackets with (?i)";
+
 /* \p{Han}: the characters of a script. PCRE2 adds those that are used with it, unless it is asked
  * for "sc:Han", which versions that do not add them lack. */
-static void add_property(Translation *t) {
+static bool add_property(Translation *t) {
     MxArena scratch = {.name = "property"};
     const char *end = strchr(t->at, '}'), *name = t->at + 1, *why;
     bool is_not = *name == '^';
     name += is_not;
+    bool is_case = end - name == 2 && *name == 'L' && strchr("ult", name[1]);
     const char *script = mx_arena_printf(&scratch, "\\p{sc:%.*s}", (int)(end - name), name);
     bool is_script = mx_regex_new(&scratch, script, &why);
     mx_text_add(&t->out, "{%s%s%.*s}", is_not ? "^" : "", is_script ? "sc:" : "", (int)(end - name),
                 name);
     mx_arena_release(&scratch);
+    if (is_case && (t->folds & 1) && t->in_class) return refuse(t, letters_of_a_case);
     t->at = end + 1;
+    return true;
 }
 
 /* \b and \B as \w has words. */
@@ -99,9 +107,8 @@ static bool add_escape(Translation *t) {
         mx_text_addn(&t->out, t->at, 2);
     t->at += 2;
     const char *end = strchr("pPx", c) && *t->at == '{' ? strchr(t->at, '}') : NULL;
-    if (end && c != 'x') {
-        add_property(t);
-    } else if (end) { /* \x{41}: no number of times */
+    if (end && c != 'x') return add_property(t);
+    if (end) { /* \x{41}: no number of times */
         mx_text_addn(&t->out, t->at, (size_t)(end + 1 - t->at));
         t->at = end + 1;
     } else if (c == 'u') {
@@ -164,6 +171,8 @@ static bool add_in_class(Translation *t) {
         name += is_not;
         const char *set = end ? set_named(name, (size_t)(end - name)) : NULL;
         if (!set) return refuse(t, "such a name between \"[:\" and \":]\"");
+        bool is_case = mx_text_has_prefix(name, "upper") || mx_text_has_prefix(name, "lower");
+        if (is_case && (t->folds & 1)) return refuse(t, letters_of_a_case);
         add_set(t, set, is_not);
         t->at = end + 2;
         return true;
@@ -174,6 +183,27 @@ static bool add_in_class(Translation *t) {
     else
         mx_text_addn(&t->out, t->at, 1);
     t->at++;
+    return true;
+}
+
+/* The beginning of a group, or an option of the rest of the one around it. */
+static bool add_group(Translation *t) {
+    const char *p = t->at + 1;
+    uint64_t folds = t->folds & 1;
+    if (*p == '?') p++;
+    for (bool acts = true; p > t->at + 1 && ((*p >= 'a' && *p <= 'z') || *p == '-'); p++) {
+        if (*p != 'i' && *p != '-') return refuse(t, "an option other than (?i)");
+        if (*p == 'i') folds = acts;
+        acts = acts && *p != '-';
+    }
+    bool is_option = *p == ')' && t->at[1] == '?';
+    if (is_option && t->out.len != t->branch) /* it would reach beyond the next "|" there */
+        return refuse(t, "(?i) behind something else");
+    t->folds = is_option ? (t->folds & ~(uint64_t)1) | folds : t->folds << 1 | folds;
+    if (t->at[1] == '?' && *p) p += *p == '<' && p[1] ? 2 : 1; /* ")", ":", "<=" … */
+    mx_text_addn(&t->out, t->at, (size_t)(p - t->at));
+    t->at = p;
+    t->branch = t->out.len;
     return true;
 }
 
@@ -195,10 +225,10 @@ static bool add_outside(Translation *t) {
         return true;
     }
     if (*t->at == '}' && t->at[1] == '+') return refuse(t, "\"+\" behind {n,m}");
-    if (t->at[0] == '(' && t->at[1] == '?')
-        for (const char *p = t->at + 2; (*p >= 'a' && *p <= 'z') || *p == '-'; p++)
-            if (*p != 'i' && *p != '-') return refuse(t, "an option other than (?i)");
-    mx_text_addn(&t->out, t->at++, 1);
+    if (*t->at == '(') return add_group(t);
+    if (*t->at == ')') t->folds >>= 1;
+    mx_text_addn(&t->out, t->at, 1);
+    if (*t->at++ == '|') t->branch = t->out.len;
     return true;
 }
 

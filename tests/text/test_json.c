@@ -51,6 +51,14 @@ static const struct {
      "\"pattern\": {\"Regex\": \"[a[^b]]\"}}}",
      "pre_tokenizer.pattern: no pattern: such brackets inside of brackets, which is not available, "
      "at position 2"},
+    {"{" WORDS ", \"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Isolated\", "
+     "\"pattern\": {\"Regex\": \"(?:(?i)a)[\\\\p{Lu}](?i:(b)[c\\\\p{Lu}])\"}}}",
+     "pre_tokenizer.pattern: no pattern: letters of a case in brackets with (?i), which is not "
+     "available, at position 28"},
+    {"{" WORDS ", \"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Isolated\", "
+     "\"pattern\": {\"Regex\": \"(?i)a|(?i)(?-i)b|(c(?i)d|e)\"}}}",
+     "pre_tokenizer.pattern: no pattern: (?i) behind something else, which is not available, at "
+     "position 19"},
     {"{" WORDS ", \"decoder\": {\"type\": \"CTC\"}}", "decoder.type: unrecognized decoder \"CTC\""},
     {"{" WORDS ", \"added_tokens\": [{\"id\": 1, \"content\": \"u\"}]}",
      "added_tokens[0]: \"u\" has the id 1, but 0 in the vocabulary"},
