@@ -40,7 +40,7 @@ static bool template_read(TextNode object, const void **settings) {
     if (!text_node_list(object, "single", true, &single)) return false;
     for (size_t i = 0; i < mx_json_length(single.json); i++) {
         TextNode item = text_node_at(single, i);
-        MxTokens ids;
+        MxTokens ids = {0};
         if (!item.json) return text_node_wants(item, "an object");
         if (mx_json_get(item.json, "Sequence")) {
             n_texts++;
@@ -99,9 +99,10 @@ bool text_around_read(TextNode node, TextAround *out) {
     if (!text_steps_read(node, &table, &steps)) return false;
     for (int i = 0; i < steps.n; i++) {
         const TextAround *step = steps.item[i].settings;
-        if (!step) continue;
-        out->before = join(node.arena, step->before, out->before);
-        out->behind = join(node.arena, out->behind, step->behind);
+        if (!step || (!step->before.n && !step->behind.n)) continue;
+        if (out->before.n || out->behind.n) /* the library adds others around each of these */
+            return text_node_fail(node, "not available yet: two steps that add tokens");
+        *out = *step;
     }
     return true;
 }
