@@ -217,7 +217,7 @@ def bars_adapters(rows):
 def bars_start(rows):
     found = []
     for dtype in ("f32", "bf16"):
-        part = latest(rows, "compare", "w1", dtype, "eager")
+        part = latest(rows, "compare", "w1", dtype, "touch huge")
         found += [bar(f"W5 {dtype}, first step beyond step and touch (2 MiB pages, all threads)",
                       start_excess(part, "huge"), 0.5, False, "s"),
                   bar(f"W5 {dtype}, the same (4 KiB pages, one thread)", start_excess(part, "small"), 0.5, False, "s")]
