@@ -53,7 +53,7 @@ void loop_collect(const Loop *l, Metrics *m, MxLoss loss, MxUpdate update, doubl
     metrics_add(m, "perf/per_device_tokens", tokens);
     metrics_add(m, "perf/per_device_tokens_per_sec", tokens / seconds);
     if (l->rollouts) metrics_add(m, "perf/rollout_time_seconds", rollouts_seconds(l->rollouts));
-    if (c->rl_max_turns > 1)
+    if (l->rollouts && c->rl_max_turns > 1)
         metrics_add(m, "learning/completion_turns", rollouts_turns(l->rollouts));
     if (l->paces.n == 1) return;
     bool is_known = !isnan(l->paces.slowdown);

@@ -187,6 +187,18 @@ START_TEST(what_cannot_be_told) {
 }
 END_TEST
 
+/* A key that does nothing without responses that are written ended such runs. */
+START_TEST(turns_of_nobody) {
+    const char *dir = process_dir(&arena, "nobody");
+    int code =
+        process_run(&arena, dir,
+                    process_tiny(&arena, dir, "steps=1 rl.max_turns=3 enable_checkpointing=false"));
+    ck_assert_msg(code == 0 && strstr(log_of(dir), "rl.max_turns: 3 has no effect"), "exit %d: %s",
+                  code, log_of(dir));
+    mx_arena_release(&arena);
+}
+END_TEST
+
 Suite *turns_suite(void) {
     enum { TIMEOUT_S = 120 };
     Suite *suite = suite_create("turns");
@@ -196,6 +208,7 @@ Suite *turns_suite(void) {
     tcase_add_test(tcase, messages_want_a_template);
     tcase_add_test(tcase, what_is_told_is_not_learnt);
     tcase_add_test(tcase, turns_survive_a_resume);
+    tcase_add_test(tcase, turns_of_nobody);
     tcase_add_loop_test(tcase, what_cannot_be_told, 0, MX_COUNT(failing));
     suite_add_tcase(suite, tcase);
     return suite;
