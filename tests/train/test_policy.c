@@ -278,6 +278,29 @@ static double value_or(const char *group, const char *name, double other) {
     return mx_h5_attr(&arena, file, group, name, &text, &err) && text ? strtod(text, NULL) : other;
 }
 
+/* What a golden group says of log-probabilities; want: loss and gradient [rows, length]. */
+typedef struct Judged {
+    const char *logps, *old, *reference, *name;
+    const int32_t *weights;
+    const float *advantages, *loss, *gradient;
+} Judged;
+
+static void check_given(const char *group, MxShape shape, MxPolicyAttr attr, double divisor,
+                        const Judged *j) {
+    Given g;
+    open_given(&g, shape, attr, divisor);
+    var_fill(g.run, g.logp, array(group, j->logps, NULL));
+    var_fill(g.run, g.old, array(group, j->old, NULL));
+    var_fill(g.run, g.reference, array(group, j->reference, NULL));
+    var_fill(g.run, g.weights, j->weights);
+    var_fill(g.run, g.advantages, j->advantages);
+    mx_run_entry(g.run, 0);
+    check_figure(CLOSE_LOSS, j->name, (double)*(const float *)var_values(&arena, g.run, g.loss),
+                 (double)*j->loss);
+    close_array(&(Close){.golden = golden, .kind = CLOSE_GRADIENT, .what = j->name},
+                var_values(&arena, g.run, g.dlogp), j->gradient, mx_shape_count(shape));
+}
+
 /* TRL's gradient outside the completions is nobody's. */
 static void check_trl(const char *name, int how) {
     enum { TRL_ROWS = 6, TRL_LENGTH = 9, N = TRL_ROWS * TRL_LENGTH };
@@ -309,18 +332,9 @@ static void check_trl(const char *name, int how) {
     if (attr.trust == MX_TRUST_WEIGHT) attr.most = attr.high;
     double divisor = trl[how].divisor == BY_TOKENS ? tokens : TRL_ROWS;
     if (trl[how].divisor == BY_LENGTH) divisor *= value_of(name, "max_completion_length");
-    Given g;
-    open_given(&g, MX_SHAPE(TRL_ROWS, TRL_LENGTH), attr, divisor);
-    var_fill(g.run, g.logp, array("grpo", "logps", NULL));
-    var_fill(g.run, g.old, array("grpo", "old_logps", NULL));
-    var_fill(g.run, g.reference, array("grpo", "ref_logps", NULL));
-    var_fill(g.run, g.weights, weights);
-    var_fill(g.run, g.advantages, advantages);
-    mx_run_entry(g.run, 0);
-    check_figure(CLOSE_LOSS, name, (double)*(const float *)var_values(&arena, g.run, g.loss),
-                 (double)*array(name, "loss", NULL));
-    close_array(&(Close){.golden = golden, .kind = CLOSE_GRADIENT, .what = name},
-                var_values(&arena, g.run, g.dlogp), want, N);
+    check_given("grpo", MX_SHAPE(TRL_ROWS, TRL_LENGTH), attr, divisor,
+                &(Judged){"logps", "old_logps", "ref_logps", name, weights, advantages,
+                          array(name, "loss", NULL), want});
 }
 
 /* Without advantages the loss is the mean divergence. */
@@ -333,19 +347,10 @@ START_TEST(divergences_are_tunixs) {
     int32_t weights[N];
     double tokens = 0;
     for (int i = 0; i < N; i++) tokens += weights[i] = (int32_t)mask[i];
-    Given g;
-    open_given(&g, MX_SHAPE(ROWS, KL_LENGTH),
-               (MxPolicyAttr){.kl = (MxKl)_i, .beta = 1, .sums = true}, tokens);
-    var_fill(g.run, g.logp, array("", "logprobs", NULL));
-    var_fill(g.run, g.old, array("", "logprobs", NULL));
-    var_fill(g.run, g.reference, array("", "reference", NULL));
-    var_fill(g.run, g.weights, weights);
-    var_fill(g.run, g.advantages, none);
-    mx_run_entry(g.run, 0);
-    check_figure(CLOSE_LOSS, group, (double)*(const float *)var_values(&arena, g.run, g.loss),
-                 (double)*array(group, "mean", NULL));
-    close_array(&(Close){.golden = golden, .kind = CLOSE_GRADIENT, .what = group},
-                var_values(&arena, g.run, g.dlogp), array(group, "gradient", NULL), N);
+    check_given("", MX_SHAPE(ROWS, KL_LENGTH),
+                (MxPolicyAttr){.kl = (MxKl)_i, .beta = 1, .sums = true}, tokens,
+                &(Judged){"logprobs", "logprobs", "reference", group, weights, none,
+                          array(group, "mean", NULL), array(group, "gradient", NULL)});
 }
 END_TEST
 
