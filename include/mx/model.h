@@ -246,9 +246,10 @@ MxValue mx_model_argmax(MxTrace *t, const MxModel *model, const MxValue *params,
                         MxValue weights);
 
 /* mx_model_logprob — log-probability of every target whose weight is not 0, f32 [B, T]; see
- * mx_logprob. */
+ * mx_logprob. *entropy becomes the entropy of what the model expects there, f32 [B, T]; NULL = not
+ * wanted. */
 MxValue mx_model_logprob(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
-                         MxValue targets, MxValue weights);
+                         MxValue targets, MxValue weights, MxValue *entropy);
 
 /* What mx_model_alignment is computed from; logp is mx_model_logprob's of the rest. */
 typedef struct MxTargets {

@@ -40,6 +40,7 @@ typedef struct MxXentAttr {
     double scale;   /* on the logits */
     double softcap; /* 0 = none; applied after the scale */
     double z_loss;  /* multiplier of lse^2; only for xent */
+    bool entropy;   /* of every token's distribution too; only for logprob */
     int64_t tiles;  /* > 1: compute logits of at most 1/tiles of the tokens at a time */
     MxGroup group;  /* ranks with the parts of the vocabulary, of which w is one; size 0 = w is all
                        of it … */
@@ -47,10 +48,11 @@ typedef struct MxXentAttr {
 } MxXentAttr;
 
 /* What the ranks of a group exchange for every token: the maximum of its logits, the sum of the
- * exponentials relative to that, and the target's logit, 0 on ranks that do not have it. mx_argmax:
- * the maximum and, as the sum, its id. */
+ * exponentials relative to that, the sum of them times their exponents if the entropy is wanted,
+ * and the target's logit, 0 on ranks that do not have it. mx_argmax: the maximum and, as the sum,
+ * its id. */
 typedef struct MxXentPart {
-    double sum;
+    double sum, bent;
     float most, target;
 } MxXentPart;
 
@@ -73,7 +75,7 @@ MxValue mx_xent(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weigh
 /* mx_logprob — log-probability of every target from hidden states and the output matrix, in the
  * same chunks; inputs and logits as in mx_xent. Outputs f32 [..]: 0  logit[target] - lse where
  * weights != 0, else 0     1  lse there, else 0, which the gradient needs (without a gradient
- * itself). */
+ * itself)     2  with attr.entropy: - sum over ids of p log p there, p the softmax, else 0. */
 MxValue mx_logprob(MxTrace *t, MxValue h, MxValue w, MxValue targets, MxValue weights,
                    MxXentAttr attr);
 

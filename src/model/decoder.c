@@ -318,9 +318,12 @@ static double temperature_of(const MxModel *model) {
 }
 
 MxValue mx_model_logprob(MxTrace *t, const MxModel *model, const MxValue *params, MxValue hidden,
-                         MxValue targets, MxValue weights) {
+                         MxValue targets, MxValue weights, MxValue *entropy) {
     MxXentAttr attr = attr_at(model, temperature_of(model));
-    return mx_logprob(t, hidden, head(t, model, params), targets, weights, attr);
+    attr.entropy = entropy;
+    MxValue logp = mx_logprob(t, hidden, head(t, model, params), targets, weights, attr);
+    if (entropy) *entropy = logp < 0 ? MX_NONE : logp + 2;
+    return logp;
 }
 
 /* The sum of squares of exp(x - L), L = lse(x), is exp(lse(2x) - 2L): twice as large logits are

@@ -191,16 +191,26 @@ static bool is_per_token(MxInfer *infer, int i) {
 }
 
 static bool logprob_infer(MxInfer *infer) {
-    infer->n_out = 2;
-    infer->out[0] = infer->out[1] = (MxType){MX_F32, infer->in[2].shape};
+    infer->n_out = 2 + ((const MxXentAttr *)infer->attr)->entropy;
+    for (int i = 0; i < infer->n_out; i++) infer->out[i] = (MxType){MX_F32, infer->in[2].shape};
     if (((const MxXentAttr *)infer->attr)->z_loss != 0)
         return mx_infer_fail(infer, "log-probabilities have no z-loss");
     return check(infer);
 }
 
+/* logprob's inputs, what it saved, and cotangents; those of entropies only if there are any. */
+enum { SAVED = 4, GRADIENT_INPUTS = 6, ENTROPY_INPUTS = 8 };
+
 static void logprob_vjp(const MxVjp *v) {
-    MxValue in[] = {v->in[0], v->in[1], v->in[2], v->in[3], v->out[1], v->dy[0]};
-    MxValue dw = mx_trace_node(v->t, &op_logprob_grad, in, MX_COUNT(in), v->attr);
+    MxXentAttr attr = *(const MxXentAttr *)v->attr;
+    MxValue in[ENTROPY_INPUTS] = {v->in[0], v->in[1], v->in[2], v->in[3], v->out[1]};
+    const MxInitAttr zeros = {.type = mx_trace_type(v->t, v->out[1])};
+    int n = SAVED + 1;
+    attr.entropy = attr.entropy && v->dy[2] != MX_NONE;
+    if (attr.entropy) in[n++] = v->out[2];
+    in[n++] = v->dy[0] == MX_NONE ? mx_init(v->t, zeros) : v->dy[0];
+    if (attr.entropy) in[n++] = v->dy[2];
+    MxValue dw = mx_trace_node(v->t, &op_logprob_grad, in, n, &attr);
     v->dx[0] = dw < 0 ? MX_NONE : dw + 1;
     v->dx[1] = dw;
     v->dx[2] = v->dx[3] = MX_NONE;
@@ -208,7 +218,7 @@ static void logprob_vjp(const MxVjp *v) {
 
 static void logprob_cut(MxFactors *f) {
     cut_logits(f, H | TARGETS | WEIGHTS);
-    join_logits(f, 1 << 0 | 1 << 1);
+    join_logits(f, (1u << f->n_out) - 1);
     for (int i = 0; i < f->n_out; i++) memcpy(f->out_dim[i], f->in_dim[2], sizeof f->out_dim[i]);
 }
 
@@ -223,25 +233,31 @@ const MxOp op_logprob = {
     .localize = take_vocab,
     .exchange = exchange_parts,
     .flops = ops_logits_flops,
-    .doc = "log-probabilities of targets, and the logs of the sums that they were divided by",
+    .doc = "log-probabilities of targets, the logs of the sums that they were divided by, and the "
+           "entropies of all logits",
 };
 
 static bool logprob_grad_infer(MxInfer *infer) {
+    const MxXentAttr *attr = infer->attr;
+    int n = attr->entropy ? ENTROPY_INPUTS : GRADIENT_INPUTS;
+    if (infer->n_in != n) return mx_infer_fail(infer, "takes %d inputs, not %d", n, infer->n_in);
     bool fits = logprob_infer(infer);
-    infer->out[0] = (MxType){((const MxXentAttr *)infer->attr)->dtype, infer->in[1].shape};
+    infer->n_out = 2;
+    infer->out[0] = (MxType){attr->dtype, infer->in[1].shape};
     infer->out[1] = infer->in[0];
-    return fits && is_per_token(infer, 4) && is_per_token(infer, 5);
+    for (int i = SAVED; i < n; i++) fits = fits && is_per_token(infer, i);
+    return fits;
 }
 
 static void logprob_grad_cut(MxFactors *f) {
-    enum { LOG_SUM = 1 << 4, DLOGP = 1 << 5 };
-    cut_logits(f, H | TARGETS | WEIGHTS | LOG_SUM | DLOGP);
+    unsigned given = (1u << f->n_in) - (1u << SAVED);
+    cut_logits(f, H | TARGETS | WEIGHTS | given);
     cut_gradients(f);
 }
 
 const MxOp op_logprob_grad = {
     .name = "logprob_grad",
-    .arity = 6,
+    .arity = -1,
     .flags = MX_OP_CAST_FOLDS,
     .accumulates = 1,
     .attr_bytes = sizeof(MxXentAttr),
@@ -250,7 +266,7 @@ const MxOp op_logprob_grad = {
     .localize = take_vocab,
     .flops = ops_logits_grad_flops,
     .doc = "dw and dh from logprob's inputs, its logs of sums and the cotangents of its first "
-           "output",
+           "output; also from the entropies and their cotangents",
 };
 
 MxValue mx_argmax(MxTrace *t, MxValue h, MxValue w, MxValue weights, MxXentAttr attr) {

@@ -103,7 +103,7 @@ static MxLogps logps_of(MxTrainState *s, MxTrace *t, const MxValue *params, cons
                         MxModelInputs in) {
     MxLogps logp = {.old = MX_NONE};
     logp.reference = reference_logp(s, t, params, batch); /* first: nothing of it is kept */
-    logp.policy = program_logp(t, s->model, params, batch, in);
+    logp.policy = program_logp(t, s->model, params, batch, in, NULL);
     return logp;
 }
 

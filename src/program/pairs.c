@@ -85,7 +85,7 @@ static MxValue numbers_of(MxTrainState *s, MxTrace *t, const MxValue *params, co
                           MxValue hidden) {
     if (s->config->score_head) return mx_model_score(t, s->model, params, hidden);
     return mx_model_logprob(t, s->model, params, hidden, mx_variable(t, batch[MX_TARGETS]),
-                            mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
+                            mx_variable(t, batch[MX_TARGETS_SEGMENTATION]), NULL);
 }
 
 static bool has_reference(const MxConfig *config) {

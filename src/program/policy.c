@@ -7,9 +7,9 @@
 #include "reference.h"
 #include "rewards.h"
 
-enum { POLICY, NUMBERS, BALANCE, OUTPUTS };
+enum { POLICY, NUMBERS, ENTROPY, BALANCE, OUTPUTS };
 /* The first of each among all sums. */
-enum { AT_NUMBERS = MX_POLICY_COUNT, AT_BALANCE = AT_NUMBERS + REWARDS_NUMBERS };
+enum { AT_NUMBERS = MX_POLICY_COUNT, AT_ENTROPY = AT_NUMBERS + REWARDS_NUMBERS, AT_BALANCE };
 
 // clang-format off
 /* Sources: grpo Shao et al. 2024; gspo-token Zheng et al. 2025; dr_grpo Liu et al. 2025; dapo Yu et
@@ -118,12 +118,14 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     MxModelInputs in = program_inputs(s, t, batch);
     MxBalance balance = {.sum = MX_NONE};
     in.balance = &balance;
-    logp.policy = program_logp(t, s->model, params, batch, in);
+    MxValue entropy;
+    logp.policy = program_logp(t, s->model, params, batch, in, &entropy);
     t->scope = "loss";
     MxValue sum =
         mx_policy(t, logp, weights, mx_variable(t, batch[own->advantage]), policy_attr(c));
     if (sum >= 0) mx_trace_assign(t, sum + 1, loss_output(s, POLICY), false);
     mx_trace_assign(t, mx_copy(t, mx_variable(t, own->numbers)), loss_output(s, NUMBERS), false);
+    mx_trace_assign(t, mx_sum_lead(t, mx_detach(t, entropy), 2), loss_output(s, ENTROPY), false);
     MxValue loss = mx_ratio(t, sum, total[0], LOSS_EPS);
     if (means[policy_row(c).mean].by_length)
         loss = mx_scale(t, loss, 1 / (double)c->max_target_length);
@@ -142,6 +144,7 @@ static double by_token(const MxLoss *loss, int i) {
 
 static const LossOutput outputs[] = {[POLICY] = {"policy", MX_POLICY_COUNT},
                                      [NUMBERS] = {"rewards", REWARDS_NUMBERS},
+                                     [ENTROPY] = {"entropy", 1},
                                      [BALANCE] = {"moe_lb_loss", 1},
                                      [OUTPUTS] = {0}};
 
@@ -153,6 +156,7 @@ static const MxFigure figures[] = {
     {.metric = "learning/advantage_logps", .value = by_row, .sum = MX_POLICY_GAIN, .label = "advantage_logps", .decimals = 3},
     {.metric = "learning/avg_kl", .is_meant = has_reference, .value = by_token, .sum = MX_POLICY_KL, .label = "kl", .decimals = 3},
     {.metric = "learning/clip_fraction", .is_meant = mx_config_has_ratios, .value = by_token, .sum = MX_POLICY_CLIPPED, .label = "clipped", .decimals = 3},
+    {.metric = "learning/entropy", .value = by_token, .sum = AT_ENTROPY, .label = "entropy", .decimals = 3},
     {.metric = "learning/completion_length", .value = by_row, .sum = MX_POLICY_TOKENS, .label = "length", .decimals = 1},
     LOSS_BALANCE_FIGURE(AT_BALANCE),
     {0},

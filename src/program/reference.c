@@ -55,7 +55,7 @@ static MxValue run_model(MxTrainState *s, MxTrace *t, const MxValue *params, con
     const Reference *own = program_part(s, PART_reference);
     if (own->copy) params = program_read_vars(s, t, own->copy);
     MxModelInputs in = program_plain(program_inputs(s, t, batch));
-    return program_logp(t, own->model, params, batch, in);
+    return program_logp(t, own->model, params, batch, in, NULL);
 }
 
 MxValue reference_logp(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch) {

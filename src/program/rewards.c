@@ -71,8 +71,8 @@ static void trace_remember(MxTrainState *s, MxTrace *t) {
     const int *batch = s->var.batch[false];
     MxValue *params = program_read_points(s, t);
     MxModelInputs in = program_plain(program_inputs(s, t, batch));
-    mx_trace_assign(t, program_logp(t, s->model, params, batch, in), batch[rewards_of(s)->old],
-                    false);
+    mx_trace_assign(t, program_logp(t, s->model, params, batch, in, NULL),
+                    batch[rewards_of(s)->old], false);
 }
 
 static bool remembers(const MxTrainState *s) {

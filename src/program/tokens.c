@@ -23,10 +23,10 @@ MxModelInputs program_plain(MxModelInputs in) {
 }
 
 MxValue program_logp(MxTrace *t, const MxModel *model, const MxValue *params, const int *batch,
-                     MxModelInputs in) {
+                     MxModelInputs in, MxValue *entropy) {
     MxValue hidden = mx_model_hidden(t, model, params, in);
     return mx_model_logprob(t, model, params, hidden, mx_variable(t, batch[MX_TARGETS]),
-                            mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
+                            mx_variable(t, batch[MX_TARGETS_SEGMENTATION]), entropy);
 }
 
 static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
@@ -62,7 +62,7 @@ static MxValue weighed_loss(MxTrainState *s, MxTrace *t, const MxValue *params, 
     MxInitAttr fill = {.type = mx_trace_type(t, mx_variable(t, batch[MX_TARGETS]))};
     MxValue weights = mx_variable(t, batch[MX_TARGETS_SEGMENTATION]);
     MxLogps logp = {.policy = mx_model_logprob(t, s->model, params, hidden,
-                                               mx_variable(t, batch[MX_TARGETS]), weights),
+                                               mx_variable(t, batch[MX_TARGETS]), weights, NULL),
                     .reference = MX_NONE};
     fill.type.dtype = MX_F32;
     logp.old = mx_init(t, fill); /* of probability 1, so that ratios are probabilities */

@@ -178,8 +178,11 @@ static void add_gradient(Shots *to, const MxOp *op, const Shot *forward, const v
         shot->fill[shot->n_in] = FILL_FORWARD;
         shot->a[shot->n_in++] = i;
     }
-    shot->in[shot->n_in] = forward->out[0];
-    shot->a[shot->n_in++] = 1;
+    for (int i = 0; i < forward->n_out; i++) {
+        if (forward->op->no_gradient >> i & 1) continue;
+        shot->in[shot->n_in] = forward->out[i];
+        shot->a[shot->n_in++] = 1;
+    }
     infer(shot);
 }
 

@@ -80,8 +80,8 @@ typedef struct OpTest {
     unsigned flows; /* inputs to which a gradient flows, of ops with a rule */
     /* A gradient op is measured against differences of its forward op, and used as the forward op's
      * cases say: its inputs are the forward op's, the outputs of that which it needs, and the
-     * cotangent of output 0. Output i is the gradient of input wrt[i]; -1 - k = it is the forward
-     * op's output k. */
+     * cotangents of those that have one. Output i is the gradient of input wrt[i]; -1 - k = it is
+     * the forward op's output k. */
     const MxOp *forward;
     unsigned saved; /* outputs of the forward op */
     int wrt[MX_MAX_OUT];

@@ -40,12 +40,24 @@ static void ref_xent(const Reference *r) {
     r->out[1][0] = z_total;
 }
 
+static double entropy(const Reference *r, int64_t token, double log_sum) {
+    int64_t vocab = r->in_type[1].shape.dim[((const MxXentAttr *)r->attr)->tied ? 0 : 1];
+    double sum = 0;
+    for (int64_t v = 0; v < vocab; v++) {
+        double logp = logit(r, token, v) - log_sum;
+        sum -= exp(logp) * logp;
+    }
+    return sum;
+}
+
 static void ref_logprob(const Reference *r) {
     for (int64_t token = 0; token < element_count(r->in_type[2]); token++) {
         double target;
         bool counts = r->in[3][token] != 0;
         r->out[1][token] = counts ? log_sum(r, token, &target) : 0;
         r->out[0][token] = counts ? target - r->out[1][token] : 0;
+        if (((const MxXentAttr *)r->attr)->entropy)
+            r->out[2][token] = counts ? entropy(r, token, r->out[1][token]) : 0;
     }
 }
 
@@ -117,12 +129,20 @@ const OpTest test_logprob = {
         {"large, tiles", ATTR(MxXentAttr, .scale = 1, .tiles = 5), "x3,33,20 x20,1501:normal0.3 i3,33:ids1501 i3,33:flags0.2", NULL, CASE_FOLLOWS},
         {"chunks", ATTR(MxXentAttr, .tied = true, .scale = 0.5, .softcap = 6.0), "x2,1250,3 x13,3:normal0.3 i2,1250:ids13 i2,1250:flags0.2", NULL, CASE_FOLLOWS | CASE_NO_SLOPE},
         {"few count", ATTR(MxXentAttr, .scale = 1), "x2,1250,3 x3,13:normal0.3 i2,1250:ids13 i2,1250:flags0.9", NULL, CASE_FOLLOWS},
+        {"entropy", ATTR(MxXentAttr, .scale = 1, .entropy = true), "x2,5,7 x7,19:normal0.3 i2,5:ids19 i2,5:flags0.3", NULL, CASE_FOLLOWS},
+        {"entropy, tied, scale, cap", ATTR(MxXentAttr, .tied = true, .scale = 1.3, .softcap = 2.5, .entropy = true, .tiles = 3), "x2,5,7 x19,7:normal0.3 i2,5:ids19 i2,5:flags0", NULL, CASE_FOLLOWS},
+        {"entropy, large", ATTR(MxXentAttr, .scale = 1, .entropy = true), "x3,33,20 x20,1501:normal0.3 i3,33:ids1501 i3,33:flags0.2", NULL, CASE_FOLLOWS},
+        {"entropy, few likely", ATTR(MxXentAttr, .scale = 40, .entropy = true), "f2,5,7 f7,19:normal1 i2,5:ids19 i2,5:flags0.3", NULL, CASE_NO_SLOPE},
+        {"entropy, nothing counts", ATTR(MxXentAttr, .scale = 1, .entropy = true), "x1,4,5 x5,7:normal0.3 i1,4:ids7 i1,4:flags1", NULL, CASE_FOLLOWS | CASE_NO_SLOPE},
+        {NULL, ATTR(MxXentAttr, .scale = 1, .entropy = true), "f2,5,4 f4,9 i2,5 i2,5", "f2,5 f2,5 f2,5", 0},
         {NULL, ATTR(MxXentAttr, .scale = 1), "f2,5,4 f4,9 i2,5 i2,5", "f2,5 f2,5", 0},
         {NULL, ATTR(MxXentAttr, .dtype = MX_BF16, .scale = 1, .tied = true), "b2,5,4 b9,4 i2,5 i2,5", "f2,5 f2,5", 0},
         {NULL, ATTR(MxXentAttr, .scale = 1), "f4 f4,9 i:ids9 i:flags0", "f f", 0},
         {NULL, ATTR(MxXentAttr, .scale = 0.9), "f8,8,16 f16,8:normal0.3 i8,8:ids8 i8,8:flags0.3", NULL, CASE_RANKS},
         {NULL, ATTR(MxXentAttr, .tied = true, .scale = 0.9, .softcap = 3, .tiles = 5), "f8,4,16 f128,16:normal0.3 i8,4:ids128 i8,4:flags0.3", NULL, CASE_RANKS | CASE_JOINED},
-        {NULL, ATTR(MxXentAttr, .tied = true, .scale = 0.9, .softcap = 3), "f8,4,16 f128,16:normal0.3 i8,4:ids128 i8,4:flags0.3", NULL, CASE_RANKS | CASE_JOINED}),
+        {NULL, ATTR(MxXentAttr, .tied = true, .scale = 0.9, .softcap = 3), "f8,4,16 f128,16:normal0.3 i8,4:ids128 i8,4:flags0.3", NULL, CASE_RANKS | CASE_JOINED},
+        {NULL, ATTR(MxXentAttr, .scale = 0.9, .entropy = true), "f8,4,16 f16,128:normal0.3 i8,4:ids128 i8,4:flags0.3", NULL, CASE_RANKS | CASE_JOINED},
+        {NULL, ATTR(MxXentAttr, .dtype = MX_BF16, .tied = true, .scale = 0.9, .entropy = true, .tiles = 3), "b8,4,32 b512,32:normal0.3 i8,4:ids512 i8,4:flags0.3", NULL, CASE_RANKS | CASE_JOINED}),
     WRONG(
         {ATTR(MxXentAttr, .scale = 1), "f2,5,4 f9,4 i2,5 i2,5", "w must have h's last dim"},
         {ATTR(MxXentAttr, .scale = 1), "f2,5,4 f4,9 i2,5 f2,5", "input 3 must be int32 of rank 2"},
@@ -135,12 +155,14 @@ const OpTest test_logprob = {
 const OpTest test_logprob_grad = {
     WRONG(
         {ATTR(MxXentAttr, .scale = 1), "f2,5,4 f9,4 i2,5 i2,5 f2,5 f2,5", "w must have h's last dim"},
+        {ATTR(MxXentAttr, .scale = 1, .entropy = true), "f2,5,4 f4,9 i2,5 i2,5 f2,5 f2,5", "takes 8 inputs, not 6"},
+        {ATTR(MxXentAttr, .scale = 1, .entropy = true), "f2,5,4 f4,9 i2,5 i2,5 f2,5 f2,5 f2,5 f5,2", "input 7 must have targets' dims"},
         {ATTR(MxXentAttr, .scale = 1), "f2,5,4 f4,9 i2,5 i2,5 f2,4 f2,5", "input 4 must have targets' dims"},
         {ATTR(MxXentAttr, .scale = 1), "f2,5,4 f4,9 i2,5 i2,5 f2,5 f5", "input 5 must be float32 of rank 2"},
         {ATTR(MxXentAttr, .scale = 1), "f2,5,4 f4,9 i2,5 i2,5 f2,5 b2,5", "input 5 must be float32 of rank 2"},
         {ATTR(MxXentAttr, .scale = 1, .z_loss = 0.1), "f2,5,4 f4,9 i2,5 i2,5 f2,5 f2,5", "log-probabilities have no z-loss"}),
     .forward = &op_logprob,
-    .saved = 1 << 1,
+    .saved = 1 << 1 | 1 << 2,
     .wrt = {1, 0},
     .any_bits = true,
 };

@@ -70,13 +70,17 @@ static void compare(const Check *s, const Probe *p, int out, const double *want)
                          got[i], want[i]);
 }
 
-/* Cotangents times output 0 of the forward op, as a function of its inputs. */
+/* Cotangents times outputs of the forward op, as a function of its inputs. */
 static double loss_at(Check *s, double *const *in) {
-    double *const *out = s->beside;
-    shot_reference(s->shot->forward, &s->arena, in, s->beside);
+    const Shot *forward = s->shot->forward;
+    shot_reference(forward, &s->arena, in, s->beside);
     double loss = 0;
-    for (int64_t i = 0; i < element_count(s->shot->forward->out[0]); i++)
-        loss += out[0][i] * s->in[s->shot->n_in - 1][i];
+    for (int out = forward->n_out - 1, input = s->shot->n_in - 1; out >= 0; out--) {
+        if (forward->op->no_gradient >> out & 1) continue;
+        for (int64_t i = 0; i < element_count(forward->out[out]); i++)
+            loss += s->beside[out][i] * s->in[input][i];
+        input--;
+    }
     return loss;
 }
 

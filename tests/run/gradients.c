@@ -56,6 +56,14 @@ static MxValue build_dpo(MxTrace *t, const MxValue *in) {
                           .segments = in[1]};
     return mx_preference(t, pairs, attr);
 }
+/* With entropies, and these alone. */
+static MxValue build_entropy(MxTrace *t, const MxValue *in) {
+    return 2 + mx_logprob(t, in[0], in[1], in[2], in[3], (MxXentAttr){.scale = 1, .entropy = true});
+}
+static MxValue build_logp_entropy(MxTrace *t, const MxValue *in) {
+    MxValue entropy = build_entropy(t, in);
+    return mx_add(t, entropy - 2, mx_scale(t, entropy, 3));
+}
 
 static const struct {
     OpCase c;
@@ -72,6 +80,11 @@ static const struct {
     {{.label = "rope and its table", .in = "f2,5,3,4 i2,5:positions5"}, build_rope, 0},
     {{.label = "attention of itself", .in = "f1,6,2,3 i1,6:segments2"}, build_attention_self, 0},
     {{.label = "dpo with a reference", .in = "f6,5:logp0.5 i6,5:flags0.3"}, build_dpo, 0},
+    {{.label = "entropy", .in = "f2,3,4 f4,9:normal0.5 i2,3:ids9 i2,3:flags0.2"}, build_entropy, 0},
+    {{.label = "log-probability and entropy",
+      .in = "f2,3,4 f4,9:normal0.5 i2,3:ids9 i2,3:flags0.2"},
+     build_logp_entropy,
+     0},
 };
 
 /* A graph of one node, or one of the above. */

@@ -214,8 +214,10 @@ START_TEST(means_are_tunixs) {
     memcpy(logprobs, array("", "logprobs", NULL), sizeof logprobs);
     mx_train_give_rewards(s, &batch, rewards, logprobs);
     const char *name = *modes[_i] ? modes[_i] : "sequence-mean-token-scale";
-    check_figure(CLOSE_LOSS, name, mx_train_loss_and_grad(s, &batch).loss,
-                 (double)*array("loss", name, NULL));
+    MxLoss loss = mx_train_loss_and_grad(s, &batch);
+    check_figure(CLOSE_LOSS, name, loss.loss, (double)*array("loss", name, NULL));
+    check_figure(CLOSE_LOSS, "entropy", *mx_train_sum(s, &loss, "entropy"),
+                 mx_train_sum(s, &loss, "policy")[MX_POLICY_TOKENS] * log(300));
 }
 END_TEST
 

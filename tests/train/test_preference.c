@@ -327,7 +327,7 @@ static MxValue trace_logp(Pairs *g, int side, MxValue *values) {
                         .positions = mx_variable(t, g->positions),
                         .segments = mx_variable(t, g->segments)};
     return mx_model_logprob(t, g->model, values, mx_model_hidden(t, g->model, values, in),
-                            mx_variable(t, g->targets), mx_variable(t, g->weights));
+                            mx_variable(t, g->targets), mx_variable(t, g->weights), NULL);
 }
 
 static void declare_pairs(Pairs *g, MxShape tokens) {

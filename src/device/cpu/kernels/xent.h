@@ -10,6 +10,7 @@
 enum { STEPS = 8, REST = STEPS, SIZES };
 
 enum { H, W, TARGETS, WEIGHTS, DSUM, LOG_SUM = DSUM, DLOGP };
+enum { ENTROPY = LOG_SUM + 1, DLOGP_BESIDE, DENTROPY }; /* where entropies have cotangents too */
 enum { ONLY_WEIGHTS = 2 };
 enum { TEACHER_H = 4, TEACHER_W, NUMBERS, DISTILL_DLOSS };
 enum { TOP = 4, TOP_IDS };
@@ -92,10 +93,11 @@ int64_t xent_target(const Chunk *chunk, int64_t row);
  * target's logit, to work->part. */
 void xent_sum_row(const Chunk *chunk, int64_t row, const void *products);
 
-/* What a row's exponentials are multiplied with in the cotangent, what its target loses, and what n
- * of its logits get besides. */
+/* What a row's exponentials are multiplied with in the cotangent, and what more times their
+ * exponents above `level`, relative to the largest logit; what its target loses, and what n of its
+ * logits get besides. */
 typedef struct RowSlope {
-    double softmax, target;
+    double softmax, bend, level, target;
     int64_t n;
     const int32_t *ids; /* [n] */
     const float *more;  /* [n] */

@@ -45,12 +45,45 @@ static double exp_sum(int64_t n, const float *x, float most) {
     return total;
 }
 
+/* The sum of a block's exponentials below `most` times their exponents. An exponential of 0 adds
+ * nothing, however small its logit is. */
+static double bent_sum(int64_t n, const float *x, float most) {
+    double total = 0.0;
+    int64_t i = 0;
+    float sum[LANES] = {0};
+    for (; i + LANES <= n; i += LANES)
+#pragma omp simd
+        for (int lane = 0; lane < LANES; lane++) {
+            float below = x[i + lane] - most, e = vec_exp(below);
+            sum[lane] += e > 0.0f ? e * below : 0.0f;
+        }
+    for (; i < n; i++) {
+        float below = x[i] - most, e = vec_exp(below);
+        total += e > 0.0f ? (double)(e * below) : 0.0;
+    }
+    for (int lane = 0; lane < LANES; lane++) total += (double)sum[lane];
+    return total;
+}
+
 /* What a row's logits are turned into cotangents with. */
 typedef struct RowGrad {
-    float most, inverse_cap, factor;
+    float most, inverse_cap, factor, bend, level;
 } RowGrad;
 
-/* d = factor times the exponential below `most` times the slope of the cap. */
+/* d = the exponential below `most` times the slope of the cap times factor + bend (x - most -
+ * level). */
+static void bent_grad(int64_t n, const float *x, const RowGrad *row, float *d) {
+    const float most = row->most, inverse_cap = row->inverse_cap, factor = row->factor;
+    const float bend = row->bend, level = row->level;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float tangent = x[i] * inverse_cap, below = x[i] - most, e = vec_exp(below);
+        float weight = factor + bend * (below - level);
+        d[i] = e > 0.0f ? weight * (e * (1.0f - tangent * tangent)) : 0.0f;
+    }
+}
+
+/* The same without a bend. */
 static void exp_grad(int64_t n, const float *x, const RowGrad *row, float *d) {
     const float most = row->most, inverse_cap = row->inverse_cap, factor = row->factor;
 #pragma omp simd
@@ -101,7 +134,9 @@ void xent_sum_row(const Chunk *c, int64_t row, const void *products) {
     part->sum = 0;
     for (int64_t at = 0, n; at < x->vocab; at += n) {
         n = cpu_min(CPU_BLOCK, x->vocab - at);
-        part->sum += exp_sum(n, logits_at(x, products, at, n, block), part->most);
+        const float *y = logits_at(x, products, at, n, block);
+        part->sum += exp_sum(n, y, part->most);
+        if (x->attr->entropy) part->bent += bent_sum(n, y, part->most);
     }
 }
 
@@ -117,6 +152,14 @@ void xent_begin_row(const Chunk *c, int64_t row, const void *products) {
         c->work->part[row].most = ((const float *)c->x->call->in[LOG_SUM])[c->token[row]];
 }
 
+/* A part relative to another maximum, which is not below its own. */
+static MxXentPart relative_to(MxXentPart part, float most) {
+    double rise = (double)part.most - (double)most, share = exp(rise);
+    if (share > 0) part.bent = share * (part.bent + rise * part.sum);
+    part.sum *= share;
+    return part;
+}
+
 /* What all parts of a row give, in the order of the ranks. */
 static MxXentPart joined(const Chunk *c, int64_t row) {
     const Xent *x = c->x;
@@ -125,11 +168,13 @@ static MxXentPart joined(const Chunk *c, int64_t row) {
     for (int rank = 1; rank < x->attr->group.size; rank++) {
         MxXentPart part = c->work->parts[rank * x->chunk + row];
         float most = part.most > all.most ? part.most : all.most;
-        if (x->kind.is_argmax)
+        if (x->kind.is_argmax) {
             all.sum = part.most > all.most ? part.sum : all.sum;
-        else
-            all.sum = all.sum * exp((double)all.most - (double)most) +
-                      part.sum * exp((double)part.most - (double)most);
+        } else {
+            MxXentPart own = relative_to(all, most), other = relative_to(part, most);
+            all.sum = own.sum + other.sum;
+            all.bent = own.bent + other.bent;
+        }
         all.most = most;
         all.target += part.target;
     }
@@ -153,18 +198,34 @@ static RowSlope xent_row(const Chunk *c, int64_t row) {
     return (RowSlope){.softmax = d * (1 + 2 * z_loss * log_sum) * share, .target = d};
 }
 
-static RowSlope logprob_row(const Chunk *c, int64_t row) {
-    const Xent *x = c->x;
-    int64_t token = c->token[row];
-    if (x->kind.is_grad) {
-        double d = (double)((const float *)x->call->in[DLOGP])[token];
+static double given(const Chunk *c, int64_t row, int input) {
+    return (double)((const float *)c->x->call->in[input])[c->token[row]];
+}
+
+/* dH/dx = -p (log p + H), where log p is the logit below the log of the sum, which part->most is.
+ */
+static RowSlope logprob_slope(const Chunk *c, int64_t row) {
+    if (!c->x->attr->entropy) {
+        double d = given(c, row, DLOGP);
         return (RowSlope){.softmax = -d, .target = -d};
     }
+    double d = given(c, row, DLOGP_BESIDE);
+    return (RowSlope){.softmax = -d,
+                      .target = -d,
+                      .bend = -given(c, row, DENTROPY),
+                      .level = -given(c, row, ENTROPY)};
+}
+
+static RowSlope logprob_row(const Chunk *c, int64_t row) {
+    const Xent *x = c->x;
+    if (x->kind.is_grad) return logprob_slope(c, row);
+    int64_t token = c->token[row];
     MxXentPart all = joined(c, row);
     double log_sum = log_of(all);
-    float *logp = x->call->out[0], *saved = x->call->out[1];
-    if (logp) logp[token] = (float)((double)all.target - log_sum);
-    if (saved) saved[token] = (float)log_sum;
+    float *const *out = (float *const *)x->call->out;
+    if (out[0]) out[0][token] = (float)((double)all.target - log_sum);
+    if (out[1]) out[1][token] = (float)log_sum;
+    if (x->attr->entropy && out[2]) out[2][token] = (float)(log(all.sum) - all.bent / all.sum);
     return (RowSlope){0};
 }
 
@@ -176,14 +237,16 @@ void xent_grad_row(const Chunk *c, int64_t row, void *products, RowSlope slope) 
     int64_t target = xent_target(c, row);
     const RowGrad grad = {.most = part->most,
                           .inverse_cap = inverse_cap(x),
-                          .factor = (float)(slope.softmax * x->attr->scale)};
+                          .factor = (float)(slope.softmax * x->attr->scale),
+                          .bend = (float)(slope.bend * x->attr->scale),
+                          .level = (float)slope.level};
     float tangent = part->target * grad.inverse_cap, block[CPU_BLOCK];
     float at_target = (float)(slope.target * x->attr->scale) * (1.0f - tangent * tangent);
     for (int64_t at = 0, n; at < x->vocab; at += n) {
         n = cpu_min(CPU_BLOCK, x->vocab - at);
         const float *y = logits_at(x, products, at, n, block);
         float *d = cpu_place(products, x->dtype, at, block);
-        exp_grad(n, y, &grad, d);
+        (slope.bend != 0 ? bent_grad : exp_grad)(n, y, &grad, d);
         if (target >= at && target < at + n) d[target - at] -= at_target;
         for (int64_t i = 0; i < slope.n; i++)
             if (slope.ids[i] >= at && slope.ids[i] < at + n) d[slope.ids[i] - at] += slope.more[i];

@@ -9,6 +9,7 @@
 #include "device/cuda/gpu.cuh"
 
 enum { H, W, TARGETS, WEIGHTS, DSUM, LOG_SUM = DSUM, DLOGP };
+enum { ENTROPY = LOG_SUM + 1, DLOGP_BESIDE, DENTROPY }; /* where entropies have cotangents too */
 enum { TEACHER_H = 4, TEACHER_W, NUMBERS, DISTILL_DLOSS };
 enum { DW, DH, GRAD_SUM };
 

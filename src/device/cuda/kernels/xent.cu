@@ -13,49 +13,61 @@ typedef struct XentRows {
     LogitsTargets targets;
     LogitsScale scale;
     double z_loss;
-    double *sums;              /* [n][2] */
-    float *logp, *log_sum_out; /* [token] */
-    const float *cotangent;    /* of the sum, or of all tokens */
-    const float *log_sum;      /* [token] */
+    double *sums;                            /* [n][2] */
+    float *logp, *log_sum_out, *entropy_out; /* [token] */
+    const float *cotangent;                  /* of the sum, or of all tokens */
+    const float *log_sum;                    /* [token] */
+    const float *entropy, *dentropy;         /* [token], NULL = no cotangents */
 } XentRows;
 
-/* What all threads of a row's block have to know to make cotangents: those are factor e^(x - most)
- * times the slope of the cap, less at_target at the target. */
+/* What all threads of a row's block have to know to make cotangents: those are e^(x - most) times
+ * the slope of the cap times factor + bend (x - most + entropy), less at_target at the target. */
 typedef struct Slope {
-    float most, factor, at_target;
+    float most, factor, at_target, bend, entropy;
 } Slope;
 
-/* A row's largest logit, and the sum of exponentials below it. */
+/* A row's largest logit, the sum of exponentials below it, and that of log-probabilities' the sum
+ * of them times their exponents. */
 typedef struct RowSum {
     float most;
-    double sum;
+    double sum, bent;
 } RowSum;
 
+/* A sum relative to another maximum, which is not below its own. */
+__device__ static RowSum relative_to(RowSum s, float most) {
+    float rise = s.most - most, share = s.sum > 0 ? logits_exp(rise) : 0;
+    if (share <= 0) return RowSum{most, 0, 0};
+    return RowSum{most, s.sum * (double)share, (double)share * (s.bent + (double)rise * s.sum)};
+}
+
 /* Of a thread's packs of a row, in one pass: the sum is scaled whenever a larger logit comes. */
-__device__ static RowSum sum_of_thread(const XentRows &r, int64_t row) {
-    RowSum s = {-INFINITY, 0};
+template <XentKind KIND> __device__ static RowSum sum_of_thread(const XentRows &r, int64_t row) {
+    RowSum s = {-INFINITY, 0, 0};
     for (int64_t at = threadIdx.x * GPU_PACK; at < r.vocab; at += blockDim.x * GPU_PACK) {
-        float x[GPU_PACK], sum = 0, most = s.most;
+        float x[GPU_PACK], sum = 0, bent = 0, most = s.most;
         logits_get(r.logits, row, at, r.vocab, r.scale, x);
 #pragma unroll
         for (int j = 0; j < GPU_PACK; j++) most = x[j] > most ? x[j] : most;
-        if (most > s.most) {
-            s.sum *= (double)logits_exp(s.most - most);
-            s.most = most;
-        }
+        if (most > s.most) s = relative_to(s, most);
 #pragma unroll
-        for (int j = 0; j < GPU_PACK; j++) sum += logits_exp(x[j] - most);
+        for (int j = 0; j < GPU_PACK; j++) {
+            float e = logits_exp(x[j] - most);
+            sum += e;
+            if (KIND == LOGPROB && e > 0)
+                bent += e * (x[j] - most); /* beyond the last one e is 0 */
+        }
         s.sum += (double)sum;
+        s.bent += (double)bent;
     }
     return s;
 }
 
-__device__ static RowSum sum_of_row(const XentRows &r, int64_t row) {
-    RowSum own = sum_of_thread(r, row);
+template <XentKind KIND> __device__ static RowSum sum_of_row(const XentRows &r, int64_t row) {
+    RowSum own = sum_of_thread<KIND>(r, row);
     float most = gpu_block_max(own.most);
-    bool is_idle = own.most == -INFINITY && own.sum == 0; /* no logits */
-    double share = is_idle ? 0 : own.sum * (double)logits_exp(own.most - most);
-    return RowSum{most, gpu_block_sum(share)};
+    own = relative_to(own, most);
+    double bent = KIND == LOGPROB ? gpu_block_sum(own.bent) : 0;
+    return RowSum{most, gpu_block_sum(own.sum), bent};
 }
 
 /* What a row gives, and what its exponentials and its target are multiplied with. */
@@ -64,12 +76,17 @@ __device__ static Slope finish_row(const XentRows &r, int64_t token, RowSum s, f
     float tangent = target * r.scale.inverse_cap, bend = 1.0f - tangent * tangent;
     if (KIND == LOGPROB_GRAD) {
         float d = -r.cotangent[token] * r.scale.factor;
-        return Slope{r.log_sum[token], d, d * bend};
+        Slope slope = {r.log_sum[token], d, d * bend, 0, 0};
+        if (!r.dentropy) return slope;
+        slope.bend = -r.dentropy[token] * r.scale.factor;
+        slope.entropy = r.entropy[token];
+        return slope;
     }
     double log_sum = (double)s.most + log(s.sum);
     if (KIND == LOGPROB) {
         if (r.logp) r.logp[token] = (float)((double)target - log_sum);
         if (r.log_sum_out) r.log_sum_out[token] = (float)log_sum;
+        if (r.entropy_out) r.entropy_out[token] = (float)(log(s.sum) - s.bent / s.sum);
         return Slope{};
     }
     double z = r.z_loss * log_sum * log_sum;
@@ -79,7 +96,7 @@ __device__ static Slope finish_row(const XentRows &r, int64_t token, RowSum s, f
     if (KIND == XENT) return Slope{};
     double d = (double)*r.cotangent * (double)r.scale.factor;
     double share = d * (1 + 2 * r.z_loss * log_sum) / s.sum;
-    return Slope{s.most, (float)share, (float)d * bend};
+    return Slope{s.most, (float)share, (float)d * bend, 0, 0};
 }
 
 __device__ static void write_cotangents(const XentRows &r, int64_t row, int64_t target,
@@ -89,9 +106,11 @@ __device__ static void write_cotangents(const XentRows &r, int64_t row, int64_t 
         logits_get(r.logits, row, at, r.vocab, r.scale, x);
 #pragma unroll
         for (int j = 0; j < GPU_PACK; j++) {
-            float tangent = x[j] * r.scale.inverse_cap;
+            float tangent = x[j] * r.scale.inverse_cap, below = x[j] - slope.most;
+            float e = logits_exp(below), factor = slope.factor;
             if (at + j >= r.vocab) tangent = 0;
-            x[j] = slope.factor * (logits_exp(x[j] - slope.most) * (1.0f - tangent * tangent));
+            if (slope.bend != 0 && e > 0) factor += slope.bend * (below + slope.entropy);
+            x[j] = factor * (e * (1.0f - tangent * tangent));
             if (at + j == target) x[j] -= slope.at_target;
         }
         gpu_put_pack(r.logits, row + at, x);
@@ -106,6 +125,7 @@ __device__ static void skip_row(const XentRows &r, int64_t token, int64_t row) {
     if (KIND == XENT || KIND == XENT_GRAD) r.sums[2 * blockIdx.x] = r.sums[2 * blockIdx.x + 1] = 0;
     if (KIND == LOGPROB && r.logp) r.logp[token] = 0;
     if (KIND == LOGPROB && r.log_sum_out) r.log_sum_out[token] = 0;
+    if (KIND == LOGPROB && r.entropy_out) r.entropy_out[token] = 0;
 }
 
 template <XentKind KIND>
@@ -118,7 +138,7 @@ __global__ void __launch_bounds__(LOGITS_BLOCK) xent_rows_kernel(XentRows r) {
     }
     int64_t at = logits_target(r.targets, token);
     RowSum s = {};
-    if (KIND != LOGPROB_GRAD) s = sum_of_row(r, row);
+    if (KIND != LOGPROB_GRAD) s = sum_of_row<KIND>(r, row);
     if (!threadIdx.x) {
         float target = at < 0 ? 0 : logits_of(r.scale, gpu_get(r.logits, row + at));
         shared = finish_row<KIND>(r, token, s, target);
@@ -143,9 +163,16 @@ static void rows_run(const MxDevice *device, const MxKernelCall *call, const Log
     if (KIND == LOGPROB) {
         r.logp = (float *)call->out[0];
         r.log_sum_out = (float *)call->out[1];
+        if (l->own.attr->entropy) r.entropy_out = (float *)call->out[2];
     }
+    int cotangent = KIND == XENT_GRAD ? DSUM : DLOGP;
     if (KIND == LOGPROB_GRAD) r.log_sum = (const float *)call->in[LOG_SUM];
-    if (l->is_grad) r.cotangent = (const float *)call->in[KIND == XENT_GRAD ? DSUM : DLOGP];
+    if (KIND == LOGPROB_GRAD && l->own.attr->entropy) {
+        cotangent = DLOGP_BESIDE;
+        r.entropy = (const float *)call->in[ENTROPY];
+        r.dentropy = (const float *)call->in[DENTROPY];
+    }
+    if (l->is_grad) r.cotangent = (const float *)call->in[cotangent];
     gpu_launch(device, xent_rows_kernel<KIND>, (unsigned)c->n, logits_threads(l), 0, r);
 }
 
