@@ -4,9 +4,10 @@
     pip install trl torch h5py
     scripts/random_policies.py FOLDER build/test_train [ROUNDS] [SEED]
 
-A round draws log-probabilities of a policy, of the one that wrote the responses and of a reference, masks and advantages, and has
-thirty-two cases with bounds of their own: eight losses, ratios of tokens or of sequences, with a reference and without; half of those
-with one weigh divergences by ratios, and half leave out responses from which the policy has moved away. FOLDER/<round>/hf/trl/policies.h5 is laid out as the golden of that name; the test reads it with
+A round draws log-probabilities of a policy, of the one that wrote the responses and of a reference, entropies, masks and advantages,
+and has thirty-two cases with bounds of their own: eight losses, ratios of tokens or of sequences, with a reference and without; half of
+those with one weigh divergences by ratios, half leave out responses from which the policy has moved away, half keep the tokens of the
+largest entropies alone, and half reward entropy. FOLDER/<round>/hf/trl/policies.h5 is laid out as the golden of that name; the test reads it with
 MX_GOLDEN=FOLDER/<round>. Prints how many rounds disagree, and where. (scripts/random_cases.py has cases of MaxText's.)
 """
 import collections
@@ -34,24 +35,29 @@ def draw(rng):
     near = lambda scale: np.minimum(old + scale * rng.normal(size=old.shape), -1e-3)
     given = {"old_logps": old, "logps": near(0.3), "ref_logps": near(0.3), "advantages": rng.normal(size=ROWS)}
     given = {k: v.astype(np.float32) for k, v in given.items()}
+    given["entropies"] = np.abs(rng.normal(1, 1, (ROWS, LENGTH))).astype(np.float32)
     given["mask"] = (np.arange(LENGTH) < lengths[:, None]).astype(np.int64)
     return given
 
 
 def measure(given, how):
-    """TRL's loss and its gradient by the log-probabilities."""
+    """TRL's loss and its gradient by the log-probabilities and by the entropies."""
     logps = torch.tensor(given["logps"], requires_grad=True)
+    entropies = torch.tensor(given["entropies"], requires_grad=True)
     mask = torch.tensor(given["mask"])
     trainer = MagicMock(model=SimpleNamespace(training=False))
-    trainer._get_per_token_logps_and_entropies.return_value = (logps, torch.zeros_like(logps), None)
-    trainer.accelerator = SimpleNamespace(num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x)
+    trainer._get_per_token_logps_and_entropies.return_value = (logps, entropies, None)
+    trainer.accelerator = SimpleNamespace(num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x,
+                                          pad_across_processes=lambda x, dim, pad_index: x)
+    trainer.get_high_entropy_mask = lambda *args: GRPOTrainer.get_high_entropy_mask(trainer, *args)
     trainer._metrics = {mode: collections.defaultdict(list) for mode in ("train", "eval")}
     trainer.args = SimpleNamespace(delta=how["delta"] or None, use_bias_correction_kl=bool(how["weighs_kl"]), report_to=[],
                                    **{key: how[key] for key in SHAPES})
     trainer.get_gamma_weights = GRPOTrainer.get_gamma_weights
     trainer.get_off_policy_mask = GRPOTrainer.get_off_policy_mask
-    for key, value in dict(top_entropy_quantile=1.0, off_policy_mask_threshold=how["off"] or None, use_vllm=False,
-                           _entropy_bonus_enabled=False, aux_loss_enabled=False, importance_sampling_level=how["level"], loss_type=how["loss_type"],
+    for key, value in dict(top_entropy_quantile=how["top_entropy_quantile"], entropy_coef=how["entropy_coef"], use_adaptive_entropy=False,
+                           _entropy_bonus_enabled=how["entropy_coef"] != 0, off_policy_mask_threshold=how["off"] or None,
+                           use_vllm=False, aux_loss_enabled=False, importance_sampling_level=how["level"], loss_type=how["loss_type"],
                            beta=how["beta"], epsilon_low=how["epsilon_low"], epsilon_high=how["epsilon_high"],
                            max_completion_length=how["max_completion_length"]).items():
         setattr(trainer, key, value)
@@ -61,7 +67,8 @@ def measure(given, how):
         "advantages": torch.tensor(given["advantages"]), "old_per_token_logps": torch.tensor(given["old_logps"]),
         "ref_per_token_logps": torch.tensor(given["ref_logps"]), "num_items_in_batch": mask.sum()})
     loss.backward()
-    return loss.detach().numpy(), logps.grad.numpy()
+    made = {"loss": loss.detach().numpy(), "grad_logps": logps.grad.numpy()}
+    return made | ({} if entropies.grad is None else {"grad_entropies": entropies.grad.numpy()})
 
 
 def write(path, rng):
@@ -74,12 +81,15 @@ def write(path, rng):
                 for beta in (0.0, round(float(rng.uniform(0.01, 1)), 3)):
                     how = dict(loss_type=loss_type, level=level, beta=beta, delta=round(float(rng.choice((0, rng.uniform(1, 2)))), 3),
                                max_completion_length=int(rng.integers(9, 40)), weighs_kl=int(rng.integers(2)),
+                               top_entropy_quantile=round(float(rng.choice((1, rng.uniform(0, 1)))), 3),
+                               entropy_coef=round(float(rng.choice((0, rng.uniform(-0.1, 0.3)))), 3),
                                off=round(float(rng.choice((0, rng.uniform(0.01, 0.1)))), 3),
                                **{key: round(float(rng.uniform(*span)), 3) for key, span in SHAPES.items()},
                                epsilon_low=round(float(rng.uniform(0.05, 0.5)), 3), epsilon_high=round(float(rng.uniform(0.05, 0.5)), 3))
                     group = file.create_group(f"grpo/{loss_type}_{level}_kl{beta}")
                     group.attrs.update(how)
-                    group["loss"], group["grad_logps"] = measure(given, how)
+                    for key, value in measure(given, how).items():
+                        group[key] = value
 
 
 def main(folder, binary, rounds=5, seed=0):

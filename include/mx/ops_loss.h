@@ -285,7 +285,7 @@ typedef struct MxPolicyAttr {
     MxTrust trust;
     MxKl kl;
     bool sums; /* a row's loss is the sum over its tokens, otherwise their mean */
-    bool has_reference;
+    bool has_reference, has_kept;
     bool weighs_kl;   /* the divergence from the reference is multiplied by rho */
     double low, high; /* limits of the ratio, as distances from 1 */
     double most;
@@ -315,13 +315,25 @@ enum {
 
 /* mx_policy — loss of responses by their advantages A, f32 [R, T], of which the first in each row
  * is used. A token counts where weights i32 [R, T] is not 0. Its loss is what MxTrust says plus
- * beta times its divergence from the reference; a row without tokens has no loss. old, reference
- * and advantages get no gradient. Outputs f32: 0  the sum over rows 1  the vector of MX_POLICY_*
+ * beta times its divergence from the reference; a row without tokens has no loss. Where kept f32
+ * [R, T] is 0 the divergence alone is left of it; MX_NONE = nowhere. old, reference, advantages and
+ * kept get no gradient. Outputs f32: 0  the sum over rows 1  the vector of MX_POLICY_*
  * (no gradient). Sums are in f64, in order. Source: Shao et al. 2024 (grpo), Zheng et al. 2025
  * (mean ratio), MiniMax 2025 (weight), Gao et al. 2025 (gate), DeepSeek-V3.2
  * 2025 (off, weighs_kl), VESPO as TRL has it (gamma); MaxText
  * experimental/rl/grpo_trainer.py @e591f30c, TRL 1.16 grpo_trainer. */
-MxValue mx_policy(MxTrace *t, MxLogps logp, MxValue weights, MxValue advantages, MxPolicyAttr attr);
+MxValue mx_policy(MxTrace *t, MxLogps logp, MxValue weights, MxValue advantages, MxValue kept,
+                  MxPolicyAttr attr);
+
+typedef struct MxUpperAttr {
+    double share; /* from 0 to 1 */
+} MxUpperAttr;
+
+/* mx_upper_tokens — which tokens have the largest x, f32 [R, T]: of the n that count, weights i32
+ * [R, T] not 0, those with at least the quantile 1 - share (between two numbers on the line through
+ * them), say m, become n / m, so that they count as much as all; all others 0. No gradient. Source:
+ * Wang et al. 2025 (high-entropy minority tokens), TRL 1.16 get_high_entropy_mask. */
+MxValue mx_upper_tokens(MxTrace *t, MxValue x, MxValue weights, MxUpperAttr attr);
 
 /* ---- desirable and undesirable responses */
 

@@ -130,6 +130,13 @@ static bool sum_lead_infer(MxInfer *infer) {
     return ops_is_real(infer, 0);
 }
 
+/* The cotangent once for everything that was summed. */
+static void sum_lead_vjp(const MxVjp *v) {
+    MxType x = mx_trace_type(v->t, v->in[0]);
+    MxInitAttr ones = {.type = {MX_F32, x.shape}, .value = 1};
+    v->dx[0] = mx_cast(v->t, mx_multiply(v->t, mx_init(v->t, ones), v->dy[0]), x.dtype);
+}
+
 static void sum_lead_cut(MxFactors *f) {
     int lead = f->in[0].shape.rank - f->out[0].shape.rank;
     ops_cut_lead(f, f->in[0].shape.rank, 1);
@@ -144,6 +151,7 @@ const MxOp op_sum_lead = {
     .accumulates = 1,
     .attr_bytes = sizeof(MxSumLeadAttr),
     .infer = sum_lead_infer,
+    .vjp = sum_lead_vjp,
     .partition = sum_lead_cut,
     .doc = "sum over the leading dims",
 };

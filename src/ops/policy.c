@@ -3,18 +3,20 @@
 
 #include "internal.h"
 
-enum { LOGP, WEIGHTS, ADVANTAGES, OLD, FIXED };
-
-MxValue mx_policy(MxTrace *t, MxLogps logp, MxValue weights, MxValue advantages,
-                  MxPolicyAttr attr) {
-    MxValue old = logp.old == MX_NONE ? logp.policy : logp.old;
-    MxValue in[] = {logp.policy, weights, advantages, old, logp.reference};
-    attr.has_reference = logp.reference != MX_NONE;
-    return mx_trace_node(t, &op_policy, in, FIXED + attr.has_reference, &attr);
-}
+enum { LOGP, WEIGHTS, ADVANTAGES, OLD, FIXED, MOST_INPUTS = FIXED + 2 };
 
 static int count_inputs(const MxPolicyAttr *attr) {
-    return FIXED + attr->has_reference;
+    return FIXED + attr->has_reference + attr->has_kept;
+}
+
+MxValue mx_policy(MxTrace *t, MxLogps logp, MxValue weights, MxValue advantages, MxValue kept,
+                  MxPolicyAttr attr) {
+    MxValue old = logp.old == MX_NONE ? logp.policy : logp.old;
+    MxValue in[MOST_INPUTS] = {logp.policy, weights, advantages, old, logp.reference};
+    attr.has_reference = logp.reference != MX_NONE;
+    attr.has_kept = kept != MX_NONE;
+    if (attr.has_kept) in[FIXED + attr.has_reference] = kept;
+    return mx_trace_node(t, &op_policy, in, count_inputs(&attr), &attr);
 }
 
 static bool check(MxInfer *infer, int more) {
@@ -47,7 +49,7 @@ static bool policy_infer(MxInfer *infer) {
 
 static void policy_vjp(const MxVjp *v) {
     int n = count_inputs(v->attr);
-    MxValue in[FIXED + 2];
+    MxValue in[MOST_INPUTS + 1];
     for (int i = 0; i < n; i++) in[i] = v->in[i];
     in[n] = v->dy[0];
     v->dx[0] = mx_trace_node(v->t, &op_policy_grad, in, n + 1, v->attr);
@@ -87,4 +89,34 @@ const MxOp op_policy_grad = {
     .infer = policy_grad_infer,
     .print = policy_print,
     .doc = "dlogp from policy's inputs and the cotangent of its loss",
+};
+
+/* ---- the upper tokens, of all ranks together */
+
+MxValue mx_upper_tokens(MxTrace *t, MxValue x, MxValue weights, MxUpperAttr attr) {
+    return mx_trace_node(t, &op_upper_tokens, (MxValue[]){x, weights}, 2, &attr);
+}
+
+static bool upper_infer(MxInfer *infer) {
+    const MxUpperAttr *attr = infer->attr;
+    infer->out[0] = infer->in[0];
+    if (!ops_is(infer, 0, MX_F32, 2) || !ops_is(infer, 1, MX_I32, 2)) return false;
+    if (!mx_shape_equal(infer->in[0].shape, infer->in[1].shape))
+        return mx_infer_fail(infer, "weights must have x's shape");
+    return (attr->share >= 0 && attr->share <= 1) ||
+           mx_infer_fail(infer, "a share must be from 0 to 1, but is %g", attr->share);
+}
+
+static void upper_print(MxText *text, const void *attr) {
+    mx_text_add(text, "share %g", ((const MxUpperAttr *)attr)->share);
+}
+
+const MxOp op_upper_tokens = {
+    .name = "upper_tokens",
+    .arity = 2,
+    .flags = MX_OP_CONSTANT,
+    .attr_bytes = sizeof(MxUpperAttr),
+    .infer = upper_infer,
+    .print = upper_print,
+    .doc = "weights of the tokens whose numbers are in the upper share of all, 0 for the others",
 };

@@ -7,6 +7,7 @@
 #include "reference.h"
 #include "rewards.h"
 
+enum { EXAMPLES, TOKENS }; /* what sums are divided by */
 enum { POLICY, NUMBERS, ENTROPY, BALANCE, OUTPUTS };
 /* The first of each among all sums. */
 enum { AT_NUMBERS = MX_POLICY_COUNT, AT_ENTROPY = AT_NUMBERS + REWARDS_NUMBERS, AT_BALANCE };
@@ -83,10 +84,11 @@ static bool has_reference(const MxConfig *config) {
 }
 
 static void weigh(MxTrainState *s, MxTrace *t, const int *batch, MxValue *weights) {
+    weights[TOKENS] = mx_count_nonzero(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
     if (means[policy_row(s->config).mean].by_token)
-        weights[0] = mx_count_nonzero(t, mx_variable(t, batch[MX_TARGETS_SEGMENTATION]));
+        weights[EXAMPLES] = mx_copy(t, weights[TOKENS]);
     else /* a row is one segment */
-        weights[0] = mx_count_segments(t, mx_variable(t, batch[MX_INPUTS_SEGMENTATION]));
+        weights[EXAMPLES] = mx_count_segments(t, mx_variable(t, batch[MX_INPUTS_SEGMENTATION]));
 }
 
 static MxPolicyAttr policy_attr(const MxConfig *c) {
@@ -108,6 +110,15 @@ static MxPolicyAttr policy_attr(const MxConfig *c) {
                           .beta = c->grpo_beta};
 }
 
+/* Less entropy is more loss: the mean of tokens, of those that are kept. Source: TRL 1.16. */
+static MxValue add_entropy(const MxConfig *c, MxTrace *t, MxValue loss, MxValue entropy,
+                           MxValue kept, MxValue tokens) {
+    if (c->rl_entropy_coef == 0) return loss;
+    if (kept != MX_NONE) entropy = mx_multiply(t, entropy, kept);
+    MxValue mean = mx_ratio(t, mx_sum_lead(t, entropy, 2), tokens, LOSS_EPS);
+    return mx_add(t, loss, mx_scale(t, mean, -c->rl_entropy_coef));
+}
+
 static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const int *batch,
                      const MxValue *total) {
     const MxConfig *c = s->config;
@@ -118,17 +129,21 @@ static MxValue trace(MxTrainState *s, MxTrace *t, const MxValue *params, const i
     MxModelInputs in = program_inputs(s, t, batch);
     MxBalance balance = {.sum = MX_NONE};
     in.balance = &balance;
-    MxValue entropy;
+    MxValue entropy, kept = MX_NONE;
     logp.policy = program_logp(t, s->model, params, batch, in, &entropy);
     t->scope = "loss";
+    if (c->rl_top_entropy_quantile < 1)
+        kept = mx_upper_tokens(t, mx_detach(t, entropy), weights,
+                               (MxUpperAttr){.share = c->rl_top_entropy_quantile});
     MxValue sum =
-        mx_policy(t, logp, weights, mx_variable(t, batch[own->advantage]), policy_attr(c));
+        mx_policy(t, logp, weights, mx_variable(t, batch[own->advantage]), kept, policy_attr(c));
     if (sum >= 0) mx_trace_assign(t, sum + 1, loss_output(s, POLICY), false);
     mx_trace_assign(t, mx_copy(t, mx_variable(t, own->numbers)), loss_output(s, NUMBERS), false);
     mx_trace_assign(t, mx_sum_lead(t, mx_detach(t, entropy), 2), loss_output(s, ENTROPY), false);
-    MxValue loss = mx_ratio(t, sum, total[0], LOSS_EPS);
+    MxValue loss = mx_ratio(t, sum, total[EXAMPLES], LOSS_EPS);
     if (means[policy_row(c).mean].by_length)
         loss = mx_scale(t, loss, 1 / (double)c->max_target_length);
+    loss = add_entropy(c, t, loss, entropy, kept, total[TOKENS]);
     return program_add_balance(s, t, batch, balance, BALANCE, loss);
 }
 
@@ -174,7 +189,7 @@ static const MxFigure eval_figures[] = {
 const Loss loss_policy = {
     .is_meant = is_meant,
     .rows = rows,
-    .weights = {"weights"},
+    .weights = {"weights", "tokens"},
     .weigh = weigh,
     .trace = trace,
     .outputs = outputs,

@@ -68,7 +68,7 @@ static MxValue weighed_loss(MxTrainState *s, MxTrace *t, const MxValue *params, 
     logp.old = mx_init(t, fill); /* of probability 1, so that ratios are probabilities */
     fill.value = 1;
     MxPolicyAttr attr = {.trust = MX_TRUST_WEIGHT, .sums = true};
-    MxValue sum = mx_policy(t, logp, weights, mx_init(t, fill), attr);
+    MxValue sum = mx_policy(t, logp, weights, mx_init(t, fill), MX_NONE, attr);
     if (sum < 0) return sum;
     MxValue xent = mx_scale(t, mx_sum_lead(t, mx_detach(t, logp.policy), 2), -1);
     mx_trace_assign(t, xent, loss_output(s, TOKENS_XENT), false);

@@ -174,6 +174,7 @@ const OpTest test_sum_lead = {
         {ATTR(MxSumLeadAttr, .dtype = MX_F32, .n_lead = 3), "f2,3", "fewer dims than are summed"},
         {ATTR(MxSumLeadAttr, .dtype = MX_F32, .n_lead = 1), "i2,3", "input 0 must be float32 or bfloat16"}),
     .reference = ref_sum_lead,
+    .flows = 1 << 0,
 };
 
 const OpTest test_scale = {

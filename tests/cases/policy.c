@@ -2,6 +2,7 @@
 #include "cases.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* The loss of a token for its ratio. */
 static double token_loss(const MxPolicyAttr *a, double ratio, double advantage, double logp) {
@@ -36,6 +37,7 @@ static void add_row(const Reference *r, int64_t row, double *total) {
     const double *logp = r->in[0] + row * T, *weights = r->in[1] + row * T;
     const double *old = r->in[3] + row * T;
     const double *reference = a->has_reference ? r->in[4] + row * T : logp;
+    const double *kept = a->has_kept ? r->in[4 + a->has_reference] + row * T : NULL;
     double n = 0, sum = 0, loss = 0, far = 0, advantage = r->in[2][row * T];
     for (int64_t i = 0; i < T; i++) {
         n += weights[i] != 0;
@@ -54,7 +56,8 @@ static void add_row(const Reference *r, int64_t row, double *total) {
         if (a->kl == MX_KL_SQUARE) kl = 0.5 * pow(d, 2);
         double own = a->trust == MX_TRUST_GAMMA ? gamma_loss(a, exp(far), advantage, logp[i])
                                                 : token_loss(a, ratio, advantage, logp[i]);
-        loss += (is_off ? 0 : own) + a->beta * kl * (a->weighs_kl ? ratio : 1);
+        if (is_off || (kept && kept[i] == 0)) own = 0;
+        loss += own + a->beta * kl * (a->weighs_kl ? ratio : 1);
         total[MX_POLICY_GAIN] += advantage * logp[i] / n;
         total[MX_POLICY_KL] += kl;
         total[MX_POLICY_CLIPPED] += is_bounded(a, ratio, advantage);
@@ -70,7 +73,46 @@ static void ref_policy(const Reference *r) {
     r->out[0][0] = r->out[1][MX_POLICY_LOSS];
 }
 
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void ref_upper_tokens(const Reference *r) {
+    int64_t all = element_count(r->in_type[0]), n = 0, m = 0;
+    double *x = malloc((size_t)(all + 1) * sizeof *x), least = 0;
+    for (int64_t i = 0; i < all; i++)
+        if (r->in[1][i] != 0) x[n++] = r->in[0][i];
+    qsort(x, (size_t)n, sizeof *x, by_size);
+    double at = (1 - ((const MxUpperAttr *)r->attr)->share) * (double)(n - 1);
+    int64_t below = (int64_t)floor(at + 1e-9);
+    if (n) least = x[below] + (at - (double)below) * (x[below + (below + 1 < n)] - x[below]);
+    free(x);
+    for (int64_t i = 0; i < all; i++) m += r->in[1][i] != 0 && r->in[0][i] >= least - 1e-9;
+    for (int64_t i = 0; i < all; i++)
+        r->out[0][i] = r->in[1][i] != 0 && r->in[0][i] >= least - 1e-9 ? (double)n / (double)m : 0;
+}
+
 // clang-format off
+const OpTest test_upper_tokens = {
+    CASES(
+        {"a fifth", ATTR(MxUpperAttr, .share = 0.2), "f6,9:square1 i6,9:flags0.3", NULL, 0},
+        {"most", ATTR(MxUpperAttr, .share = 0.8), "f6,9 i6,9:flags0.3", NULL, 0},
+        {"the largest", ATTR(MxUpperAttr, .share = 0), "f6,9 i6,9:flags0.3", NULL, 0},
+        {"all", ATTR(MxUpperAttr, .share = 1), "f6,9 i6,9:flags0.3", NULL, 0},
+        {"few tokens", ATTR(MxUpperAttr, .share = 0.3), "f1,3 i1,3:flags0", NULL, 0},
+        {"equal ones", ATTR(MxUpperAttr, .share = 0.3), "f4,5:value0.5 i4,5:flags0.3", NULL, 0},
+        {"nothing counts", ATTR(MxUpperAttr, .share = 0.3), "f4,5 i4,5:flags1", NULL, 0},
+        {"large", ATTR(MxUpperAttr, .share = 0.2), "f74,1031:square1 i74,1031:flags0.3", NULL, 0},
+        {NULL, ATTR(MxUpperAttr, .share = 0.2), "f4,5 i4,5", "f4,5", 0},
+        {NULL, ATTR(MxUpperAttr, .share = 0.4), "f8,8:square1 i8,8:flags0.3", NULL, CASE_RANKS}),
+    WRONG(
+        {ATTR(MxUpperAttr, .share = -0.5), "f4,5 i4,5", "a share must be from 0 to 1, but is -0.5"},
+        {ATTR(MxUpperAttr, .share = 0.5), "f4,5 i4,6", "weights must have x's shape"},
+        {ATTR(MxUpperAttr, .share = 0.5), "f4,5 f4,5", "input 1 must be int32 of rank 2"}),
+    .reference = ref_upper_tokens,
+};
+
 #define BOUNDS .low = 0.2, .high = 0.3
 #define ALONE  "f6,9:logp0.7 i6,9:flags0.3 f6,9 f6,9:logp0.7"
 #define BESIDE ALONE " f6,9:logp0.7"
@@ -95,12 +137,17 @@ const OpTest test_policy = {
         {"plain divergences", ATTR(MxPolicyAttr, BOUNDS, .kl = MX_KL_PLAIN, .has_reference = true, .beta = 0.5), BESIDE, NULL, 0},
         {"squared divergences", ATTR(MxPolicyAttr, BOUNDS, .kl = MX_KL_SQUARE, .weighs_kl = true, .has_reference = true, .beta = 0.5), BESIDE, NULL, 0},
         {"rows that are off", ATTR(MxPolicyAttr, BOUNDS, .off = 0.02, .has_reference = true, .beta = 0.1), BESIDE, NULL, 0},
+        {"some kept", ATTR(MxPolicyAttr, BOUNDS, .has_reference = true, .has_kept = true, .beta = 0.1), BESIDE " f6,9:flags0.5", NULL, 0},
+        {"some of rows kept", ATTR(MxPolicyAttr, BOUNDS, .ratio = MX_RATIO_MEAN, .has_kept = true), ALONE " f6,9:flags0.5", NULL, 0},
+        {"some of products kept", ATTR(MxPolicyAttr, .low = 0.9, .high = 4, .ratio = MX_RATIO_SUM, .has_kept = true), "f6,3:logp0.4 i6,3 f6,3 f6,3:logp0.4 f6,3:flags0.5", NULL, 0},
+        {"some weights kept", ATTR(MxPolicyAttr, .trust = MX_TRUST_WEIGHT, .most = 0.01, .has_kept = true), ALONE " f6,9:flags0.5", NULL, 0},
         {"nothing counts", ATTR(MxPolicyAttr, BOUNDS), "f6,9:logp0.7 i6,9:flags1 f6,9 f6,9:logp0.7", NULL, CASE_NO_SLOPE},
         {"large", ATTR(MxPolicyAttr, BOUNDS, .has_reference = true, .beta = 0.1), "f74,1031:logp0.7 i74,1031:flags0.3 f74,1031 f74,1031:logp0.7 f74,1031:logp0.7", NULL, CASE_NO_SLOPE},
         {NULL, ATTR(MxPolicyAttr, BOUNDS), "f4,5:logp0.7 i4,5 f4,5 f4,5:logp0.7", "f f6", 0},
         {NULL, ATTR(MxPolicyAttr, BOUNDS), "f8,8:logp0.7 i8,8:flags0.3 f8,8 f8,8:logp0.7", NULL, CASE_RANKS}),
     WRONG(
         {ATTR(MxPolicyAttr, .has_reference = true), "f4,5 i4,5 f4,5 f4,5", "takes 5 inputs, not 4"},
+        {ATTR(MxPolicyAttr, .has_kept = true), "f4,5 i4,5 f4,5 f4,5 f4,6", "inputs 0 and 4 must have one type"},
         {ATTR(MxPolicyAttr, 0), "f4,5 i4,6 f4,5 f4,5", "weights must have the log-probabilities' shape"},
         {ATTR(MxPolicyAttr, 0), "b4,5 i4,5 b4,5 b4,5", "input 0 must be float32 of rank 2"},
         {ATTR(MxPolicyAttr, 0), "f4,5 f4,5 f4,5 f4,5", "input 1 must be int32 of rank 2"},

@@ -84,6 +84,7 @@ static const Variant rows[] = {
     {.name = "scores, adapters, accumulation", .set = {SCORED, "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2", SGD}, .parts = 4},
     {.name = "rewards", .set = {REWARDED, "rl.recorded_logprobs=true", SGD}, .parts = 2, .often = true},
     {.name = "rewards by tokens, adapters, accumulation", .set = {REWARDED, "rl.loss_algo=reinforce_pp", "lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "gradient_accumulation_steps=2", SGD}, .parts = 4},
+    {.name = "rewards by surprising tokens, entropy", .set = {REWARDED, "rl.recorded_logprobs=true", "rl.top_entropy_quantile=0.4", "rl.entropy_coef=0.1", SGD}, .axes = {"data", "fsdp", "tensor", "context"}, .parts = 2}, /* a pipeline's micro-batches have quantiles of their own */
     {.name = "labels, accumulation", .set = {LABELLED, "kto.undesirable_weight=0.5", "gradient_accumulation_steps=2", SGD}, .parts = 2, .often = true},
     {.name = "a teacher", .set = {TEACHER, "distill_temperature=2", SGD}, .often = true},
     {.name = "a teacher, two layers with one feed-forward block", .set = {TEACHER, "scan_layers=false", "distill_student_weights_share_map={'decoder/layers_1/(mlp/.*)': 'decoder/layers_0/\\1'}", SGD}, .often = true},

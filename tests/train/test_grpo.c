@@ -53,7 +53,7 @@ static MxValue trace_given(MxTrace *t, const Logits *l, const char *group, bool 
                     .reference = MX_NONE};
     if (attr.beta > 0)
         logp.reference = mx_logprob(t, mx_variable(t, l->reference), eye, targets, weights, head);
-    MxValue sum = mx_policy(t, logp, weights, mx_variable(t, l->advantages), attr);
+    MxValue sum = mx_policy(t, logp, weights, mx_variable(t, l->advantages), MX_NONE, attr);
     MxValue loss = mx_scale(t, sum, 1.0 / ROWS);
     mx_trace_assign(t, loss, l->loss, false);
     mx_grad(t, loss, &(MxGradTarget){.wrt = logits, .var = l->grad}, 1);

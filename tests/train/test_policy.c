@@ -176,8 +176,8 @@ END_TEST
 
 /* ---- tunix */
 
-/* All weights are 0, so that every token has the probability 1/300. dr_grpo has a mean of its own,
- * if no key says another. */
+/* All weights are 0, so that every token has the probability 1/300, and all have the largest
+ * entropy. dr_grpo has a mean of its own, if no key says another. */
 START_TEST(means_are_tunixs) {
     static const char *const modes[] = {"token-mean", "sequence-mean-token-mean",
                                         "sequence-mean-token-scale", "seq-mean-token-sum", ""};
@@ -189,7 +189,8 @@ START_TEST(means_are_tunixs) {
                         "base_num_kv_heads=2 head_dim=8 base_mlp_dim=16 vocab_size=300 "
                         "max_target_length=8 per_device_batch_size=2 use_grpo=true packing=false "
                         "dataset_type=hf hf_train_files=x rl.grpo_beta=0 "
-                        "rl.recorded_logprobs=true";
+                        "rl.recorded_logprobs=true rl.entropy_coef=0.25 "
+                        "rl.top_entropy_quantile=0.3";
     const char *more =
         mx_arena_printf(&arena, "rl.loss_algo=dr_grpo rl.loss_agg_mode=%s", modes[_i]);
     ck_assert_msg(golden_config(&arena, words, more, &config, &err) &&
@@ -215,7 +216,7 @@ START_TEST(means_are_tunixs) {
     mx_train_give_rewards(s, &batch, rewards, logprobs);
     const char *name = *modes[_i] ? modes[_i] : "sequence-mean-token-scale";
     MxLoss loss = mx_train_loss_and_grad(s, &batch);
-    check_figure(CLOSE_LOSS, name, loss.loss, (double)*array("loss", name, NULL));
+    check_figure(CLOSE_LOSS, name, loss.loss + 0.25 * log(300), (double)*array("loss", name, NULL));
     check_figure(CLOSE_LOSS, "entropy", *mx_train_sum(s, &loss, "entropy"),
                  mx_train_sum(s, &loss, "policy")[MX_POLICY_TOKENS] * log(300));
 }
@@ -237,14 +238,20 @@ static const struct {
 typedef struct Given {
     MxVars vars;
     MxRun *run;
-    int logp, weights, advantages, old, reference, loss, dlogp;
+    int logp, weights, advantages, old, reference, entropy, loss, dlogp, dentropy;
 } Given;
 
 static int new_var(Given *g, MxDtype dtype, MxShape shape) {
     return mx_vars_add(&g->vars, "x", (MxType){dtype, shape});
 }
 
-static void open_given(Given *g, MxShape shape, MxPolicyAttr attr, double divisor) {
+/* Of tokens: the share with the largest entropies that count, and the weight of entropies. */
+typedef struct Entropies {
+    double share, weight;
+} Entropies;
+
+static void open_given(Given *g, MxShape shape, MxPolicyAttr attr, double divisor,
+                       Entropies entropies) {
     MxTrace t;
     MxDevice *device;
     *g = (Given){.vars.arena = &arena};
@@ -255,15 +262,24 @@ static void open_given(Given *g, MxShape shape, MxPolicyAttr attr, double diviso
     g->advantages = new_var(g, MX_F32, shape);
     g->old = new_var(g, MX_F32, shape);
     g->reference = new_var(g, MX_F32, shape);
+    g->entropy = new_var(g, MX_F32, shape);
     g->loss = new_var(g, MX_F32, MX_SCALAR);
     g->dlogp = new_var(g, MX_F32, shape);
+    g->dentropy = new_var(g, MX_F32, shape);
     MxLogps logp = {mx_variable(&t, g->logp), mx_variable(&t, g->old),
                     attr.beta > 0 ? mx_variable(&t, g->reference) : MX_NONE};
-    MxValue loss =
-        mx_policy(&t, logp, mx_variable(&t, g->weights), mx_variable(&t, g->advantages), attr);
+    MxValue weights = mx_variable(&t, g->weights), entropy = mx_variable(&t, g->entropy);
+    MxValue kept = mx_upper_tokens(&t, entropy, weights, (MxUpperAttr){entropies.share});
+    MxValue loss = mx_policy(&t, logp, weights, mx_variable(&t, g->advantages),
+                             entropies.share < 1 ? kept : MX_NONE, attr);
     loss = mx_scale(&t, loss, 1 / divisor);
+    MxValue sum = mx_sum_lead(&t, mx_multiply(&t, entropy, kept), 2);
+    MxValue mean = mx_ratio(&t, sum, mx_count_nonzero(&t, weights), 0);
+    loss = mx_add(&t, loss, mx_scale(&t, mean, -entropies.weight));
     mx_trace_assign(&t, loss, g->loss, false);
-    mx_grad(&t, loss, &(MxGradTarget){.wrt = logp.policy, .var = g->dlogp}, 1);
+    const MxGradTarget targets[] = {{.wrt = logp.policy, .var = g->dlogp},
+                                    {.wrt = entropy, .var = g->dentropy}};
+    mx_grad(&t, loss, targets, 2);
     ck_assert_msg(
         mx_trace_end(&t, &err) && mx_device_open(&arena, &(MxDeviceConfig){0}, &device, &err) &&
             mx_run_open(&arena, device, &g->vars, &graph, 1, MX_REMAT_NONE, &g->run, &err),
@@ -285,22 +301,28 @@ typedef struct Judged {
     const char *logps, *old, *reference, *name;
     const int32_t *weights;
     const float *advantages, *loss, *gradient;
+    Entropies how;
+    const float *entropies, *of_entropies; /* the latter: their gradient; NULL = none */
 } Judged;
 
 static void check_given(const char *group, MxShape shape, MxPolicyAttr attr, double divisor,
                         const Judged *j) {
     Given g;
-    open_given(&g, shape, attr, divisor);
+    open_given(&g, shape, attr, divisor, j->how);
     var_fill(g.run, g.logp, array(group, j->logps, NULL));
     var_fill(g.run, g.old, array(group, j->old, NULL));
     var_fill(g.run, g.reference, array(group, j->reference, NULL));
     var_fill(g.run, g.weights, j->weights);
     var_fill(g.run, g.advantages, j->advantages);
+    var_fill(g.run, g.entropy, j->entropies ? j->entropies : j->advantages);
     mx_run_entry(g.run, 0);
     check_figure(CLOSE_LOSS, j->name, (double)*(const float *)var_values(&arena, g.run, g.loss),
                  (double)*j->loss);
     close_array(&(Close){.golden = golden, .kind = CLOSE_GRADIENT, .what = j->name},
                 var_values(&arena, g.run, g.dlogp), j->gradient, mx_shape_count(shape));
+    if (j->of_entropies)
+        close_array(&(Close){.golden = golden, .kind = CLOSE_GRADIENT, .what = j->name},
+                    var_values(&arena, g.run, g.dentropy), j->of_entropies, mx_shape_count(shape));
 }
 
 /* TRL's gradient outside the completions is nobody's. */
@@ -334,9 +356,20 @@ static void check_trl(const char *name, int how) {
     if (attr.trust == MX_TRUST_WEIGHT) attr.most = attr.high;
     double divisor = trl[how].divisor == BY_TOKENS ? tokens : TRL_ROWS;
     if (trl[how].divisor == BY_LENGTH) divisor *= value_of(name, "max_completion_length");
-    check_given("grpo", MX_SHAPE(TRL_ROWS, TRL_LENGTH), attr, divisor,
-                &(Judged){"logps", "old_logps", "ref_logps", name, weights, advantages,
-                          array(name, "loss", NULL), want});
+    Judged judged = {
+        .logps = "logps",
+        .old = "old_logps",
+        .reference = "ref_logps",
+        .name = name,
+        .weights = weights,
+        .advantages = advantages,
+        .loss = array(name, "loss", NULL),
+        .gradient = want,
+        .how = {value_or(name, "top_entropy_quantile", 1), value_or(name, "entropy_coef", 0)}};
+    if (mx_h5_has_array(file, "grpo/entropies"))
+        judged.entropies = array("grpo", "entropies", NULL);
+    if (judged.how.weight != 0) judged.of_entropies = array(name, "grad_entropies", NULL);
+    check_given("grpo", MX_SHAPE(TRL_ROWS, TRL_LENGTH), attr, divisor, &judged);
 }
 
 /* Without advantages the loss is the mean divergence. */
@@ -351,8 +384,15 @@ START_TEST(divergences_are_tunixs) {
     for (int i = 0; i < N; i++) tokens += weights[i] = (int32_t)mask[i];
     check_given("", MX_SHAPE(ROWS, KL_LENGTH),
                 (MxPolicyAttr){.kl = (MxKl)_i, .beta = 1, .sums = true}, tokens,
-                &(Judged){"logprobs", "logprobs", "reference", group, weights, none,
-                          array(group, "mean", NULL), array(group, "gradient", NULL)});
+                &(Judged){.logps = "logprobs",
+                          .old = "logprobs",
+                          .reference = "reference",
+                          .name = group,
+                          .weights = weights,
+                          .advantages = none,
+                          .loss = array(group, "mean", NULL),
+                          .gradient = array(group, "gradient", NULL),
+                          .how = {.share = 1}});
 }
 END_TEST
 

@@ -3,6 +3,7 @@
 #include "kernel.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 enum { LOGP, WEIGHTS, ADVANTAGES, OLD, REFERENCE };
 enum { LOSS, SUMS };
@@ -10,10 +11,11 @@ enum { LOSS, SUMS };
 /* One row and what holds for all of its tokens. */
 typedef struct Row {
     const MxPolicyAttr *attr;
-    const float *logp, *old, *reference; /* reference: NULL = none */
+    const float *logp, *old, *reference, *kept; /* the last two: NULL = none */
     const int32_t *weights;
     int64_t length;
-    double advantage, n; /* tokens that count */
+    double advantage, n; /* tokens that count … */
+    double n_kept;       /* … and not for their divergence alone */
     double ratio;        /* of the row, where tokens have none of their own */
     double product;      /* of all ratios, as its logarithm */
     double kl;           /* the sum of divergences from the reference */
@@ -36,6 +38,10 @@ static double divergence(const Row *r, int64_t i, double *slope) {
     return values[r->attr->kl];
 }
 
+static bool is_kept(const Row *r, int64_t i) {
+    return !r->kept || r->kept[i] != 0;
+}
+
 static double within(double x, double low, double high) {
     return fmin(fmax(x, low), high);
 }
@@ -48,6 +54,7 @@ static Row read_row(const MxKernelCall *call, int64_t row) {
     r.advantage = (double)*row_of(call, ADVANTAGES, row);
     r.old = row_of(call, OLD, row);
     if (attr->has_reference) r.reference = row_of(call, REFERENCE, row);
+    if (attr->has_kept) r.kept = row_of(call, REFERENCE + attr->has_reference, row);
     double sum = 0, slope;
     for (int64_t i = 0; i < r.length; i++) {
         if (!r.weights[i]) continue;
@@ -55,6 +62,7 @@ static Row read_row(const MxKernelCall *call, int64_t row) {
         r.product += within(log_ratio(&r, i), -MX_POLICY_FAR, MX_POLICY_FAR);
         r.kl += divergence(&r, i, &slope);
         r.n++;
+        r.n_kept += is_kept(&r, i);
     }
     r.ratio = exp(attr->ratio == MX_RATIO_MEAN ? sum / fmax(r.n, 1) : sum);
     r.product = within(r.product, log(MX_POLICY_LEAST), MX_POLICY_FAR);
@@ -118,7 +126,7 @@ static double ratio_of(const Row *r, int64_t i) {
 static double loss_of(const Row *r, int64_t i, double *slope, bool *is_bounded) {
     double loss = trusted[r->attr->trust](r, i, ratio_of(r, i), slope, is_bounded);
     if (r->is_off) *slope = 0;
-    return r->is_off ? 0 : loss;
+    return r->is_off || !is_kept(r, i) ? 0 : loss;
 }
 
 /* ---- forward */
@@ -176,13 +184,17 @@ const MxKernel cpu_policy = {.scratch = policy_scratch, .run = policy_run};
 
 /* ---- gradient */
 
-/* A ratio of a row moves with each of its tokens, and all their losses with it: of a sum n times,
- * of a mean n times 1/n. */
+/* Where a ratio gets no gradient, or is the token's own, a token moves its own loss. A ratio of a
+ * row moves with each of its tokens, and all losses that are kept with it: of a mean each by 1/n.
+ */
 static double slope_of(const Row *r, int64_t i) {
-    bool is_bounded, is_moved = r->attr->trust != MX_TRUST_GAMMA;
+    const MxPolicyAttr *a = r->attr;
+    bool is_bounded;
     double slope;
     loss_of(r, i, &slope, &is_bounded);
-    return r->attr->ratio == MX_RATIO_SUM && is_moved ? slope * r->n : slope;
+    if (a->trust == MX_TRUST_WEIGHT || a->trust == MX_TRUST_GAMMA || a->ratio == MX_RATIO_TOKEN)
+        return is_kept(r, i) ? slope : 0;
+    return slope * (a->ratio == MX_RATIO_SUM ? r->n_kept : r->n_kept / fmax(r->n, 1));
 }
 
 /* Of the divergence, as far as the token moves it: its own, and where it is weighed the ratio, with
@@ -217,3 +229,41 @@ static void policy_grad_run(const MxDevice *device, const MxKernelCall *call) {
 }
 
 const MxKernel cpu_policy_grad = {.run = policy_grad_run};
+
+/* ---- the upper tokens */
+
+enum { X, X_WEIGHTS };
+
+static size_t upper_scratch(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    return (size_t)mx_shape_count(call->in_type[X].shape) * sizeof(float);
+}
+
+static int by_size(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* The quantile of n > 0 numbers, which are sorted here. In f32, as torch has it. */
+static float quantile(float *x, int64_t n, double at) {
+    qsort(x, (size_t)n, sizeof *x, by_size);
+    float rank = (float)at * (float)(n - 1), below = floorf(rank), share = rank - below;
+    float low = x[(int64_t)below], high = x[cpu_min((int64_t)below + 1, n - 1)];
+    return share < 0.5f ? low + share * (high - low) : high - (high - low) * (1 - share);
+}
+
+static void upper_run(const MxDevice *device, const MxKernelCall *call) {
+    (void)device;
+    const float *x = call->in[X];
+    const int32_t *weights = call->in[X_WEIGHTS];
+    float *sorted = call->scratch, *out = call->out[0];
+    int64_t all = mx_shape_count(call->in_type[X].shape), n = 0, n_upper = 0;
+    for (int64_t i = 0; i < all; i++)
+        if (weights[i]) sorted[n++] = x[i];
+    float least = n ? quantile(sorted, n, 1 - ((const MxUpperAttr *)call->attr)->share) : 0;
+    for (int64_t i = 0; i < all; i++) n_upper += weights[i] && x[i] >= least;
+    for (int64_t i = 0; i < all && out; i++)
+        out[i] = weights[i] && x[i] >= least ? (float)((double)n / (double)n_upper) : 0;
+}
+
+const MxKernel cpu_upper_tokens = {.scratch = upper_scratch, .run = upper_run};

@@ -9,7 +9,8 @@ namespace gpu_responses {
 typedef struct Policy {
     MxPolicyAttr attr;
     int64_t time;
-    const float *logp, *old, *reference, *advantages, *dloss; /* reference: NULL = none */
+    const float *logp, *old, *advantages, *dloss;
+    const float *reference, *kept; /* NULL = none */
     const int32_t *weights;
     double *sums;
     float *dlogp;
@@ -18,7 +19,8 @@ typedef struct Policy {
 /* What holds for all tokens of a row. */
 typedef struct Row {
     int64_t at;
-    double advantage, n; /* n: tokens that count */
+    double advantage, n; /* n: tokens that count … */
+    double n_kept;       /* … and not for their divergence alone */
     double ratio;        /* of the row, where tokens have none of their own */
     double product;      /* of all ratios, as its logarithm */
     double kl;           /* the sum of divergences from the reference */
@@ -37,13 +39,17 @@ __device__ static double divergence(const Policy &g, int64_t i, double *slope) {
     return values[g.attr.kl];
 }
 
+__device__ static bool is_kept(const Policy &g, int64_t i) {
+    return !g.kept || g.kept[i] != 0;
+}
+
 __device__ static double within(double x, double low, double high) {
     return fmin(fmax(x, low), high);
 }
 
 __device__ static Row read_row(const Policy &g) {
     Row r = {};
-    double sum = 0, n = 0, product = 0, kl = 0, slope;
+    double sum = 0, n = 0, kept = 0, product = 0, kl = 0, slope;
     r.at = blockIdx.x * g.time;
     r.advantage = (double)g.advantages[r.at];
     for (int64_t i = r.at + threadIdx.x; i < r.at + g.time; i += GPU_BLOCK) {
@@ -52,9 +58,10 @@ __device__ static Row read_row(const Policy &g) {
         product += within(log_ratio(g, i), -MX_POLICY_FAR, MX_POLICY_FAR);
         kl += divergence(g, i, &slope);
         n++;
+        kept += is_kept(g, i);
     }
     sum = gpu_block_sum(sum), product = gpu_block_sum(product);
-    r.kl = gpu_block_sum(kl), r.n = gpu_block_sum(n);
+    r.kl = gpu_block_sum(kl), r.n = gpu_block_sum(n), r.n_kept = gpu_block_sum(kept);
     r.ratio = exp(g.attr.ratio == MX_RATIO_MEAN ? sum / fmax(r.n, 1.0) : sum);
     r.product = within(product, log(MX_POLICY_LEAST), MX_POLICY_FAR);
     r.is_off = g.attr.off > 0 && r.advantage < 0 && -sum / fmax(r.n, 1.0) > g.attr.off;
@@ -101,7 +108,7 @@ __device__ static double loss_of(const Policy &g, const Row &r, int64_t i, doubl
                                  bool *is_bounded) {
     double loss = trusted(g, r, i, slope, is_bounded);
     if (r.is_off) *slope = 0;
-    return r.is_off ? 0 : loss;
+    return r.is_off || !is_kept(g, i) ? 0 : loss;
 }
 
 /* Of the divergence, as far as the token moves it: its own, and where it is weighed the ratio, with
@@ -138,20 +145,26 @@ __global__ void __launch_bounds__(GPU_BLOCK) policy_kernel(Policy g) {
     sums[MX_POLICY_ROWS] = 1;
 }
 
-/* A ratio of a row moves with each of its tokens, and all their losses with it: of a sum n times,
- * of a mean n times 1/n. */
+/* Where a ratio gets no gradient, or is the token's own, a token moves its own loss. A ratio of a
+ * row moves with each of its tokens, and all losses that are kept with it: of a mean each by 1/n.
+ */
+__device__ static double slope_of(const Policy &g, const Row &r, int64_t i) {
+    const MxPolicyAttr &a = g.attr;
+    bool is_bounded;
+    double slope;
+    loss_of(g, r, i, &slope, &is_bounded);
+    if (a.trust == MX_TRUST_WEIGHT || a.trust == MX_TRUST_GAMMA || a.ratio == MX_RATIO_TOKEN)
+        return is_kept(g, i) ? slope : 0;
+    return slope * (a.ratio == MX_RATIO_SUM ? r.n_kept : r.n_kept / fmax(r.n, 1.0));
+}
+
 __global__ void __launch_bounds__(GPU_BLOCK) policy_grad_kernel(Policy g) {
     Row r = read_row(g);
     double share = (double)*g.dloss / (g.attr.sums ? 1 : fmax(r.n, 1.0));
     for (int64_t i = r.at + threadIdx.x; i < r.at + g.time; i += GPU_BLOCK) {
-        bool is_bounded;
-        double of_loss = 0, of_kl = 0;
-        if (g.weights[i]) {
-            of_kl = slope_of_kl(g, r, i);
-            loss_of(g, r, i, &of_loss, &is_bounded);
-            if (g.attr.ratio == MX_RATIO_SUM && g.attr.trust != MX_TRUST_GAMMA) of_loss *= r.n;
-        }
-        g.dlogp[i] = g.weights[i] ? (float)(share * (of_loss + g.attr.beta * of_kl)) : 0;
+        double slope = 0;
+        if (g.weights[i]) slope = slope_of(g, r, i) + g.attr.beta * slope_of_kl(g, r, i);
+        g.dlogp[i] = (float)(share * slope);
     }
 }
 
@@ -169,6 +182,7 @@ static Policy policy_of(const MxKernelCall *call) {
     g.advantages = (const float *)call->in[ADVANTAGES];
     g.old = (const float *)call->in[OLD];
     if (g.attr.has_reference) g.reference = (const float *)call->in[REFERENCE];
+    if (g.attr.has_kept) g.kept = (const float *)call->in[REFERENCE + g.attr.has_reference];
     return g;
 }
 
