@@ -235,6 +235,7 @@ PACKAGES := gcc g++ libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libd
             libxxhash-dev libjansson-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev \
             libbrotli-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin check
 CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+SITE_PACKAGES := cmark-gfm python3-minimal
 DEV_PACKAGES := clang clang-format libclang-rt-14-dev mandoc zsh fish strace $(SITE_PACKAGES)
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 
@@ -246,7 +247,6 @@ deps-dev: deps  ## install what tidy, clang builds and fuzzing also need
 	@dpkg -s $(DEV_PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && \
 	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(DEV_PACKAGES); }
 
-SITE_PACKAGES := cmark-gfm python3-minimal
 deps-site:
 	@dpkg -s $(SITE_PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && \
 	    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(SITE_PACKAGES); }
