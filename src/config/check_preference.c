@@ -47,44 +47,39 @@ static void check_loss_weights(ConfigLoad *load, const MxConfig *c) {
     }
 }
 
-/* MaxText has two algorithms, each with its own formula. */
-static void check_formula(ConfigLoad *load, const MxConfig *c) {
-    const char *at = config_rows[MX_KEY_dpo_algo].now;
-    bool is_maxtext = GOOD(load, MX_KEY_dpo_formula) && !strcmp(c->dpo_formula, "maxtext");
-    for (; is_maxtext && *at; at += strspn(at, " ")) {
-        size_t n = strcspn(at, " ");
-        const char *loss = mx_arena_strndup(load->arena, at, n);
-        if (mx_config_loss_weight(c, loss) > 0 && strcmp(loss, "dpo") && strcmp(loss, "orpo"))
-            config_fail(load,
-                        config_culprit(load,
-                                       strcmp(loss, c->dpo_algo) ? MX_KEY_dpo_loss_weights
-                                                                 : MX_KEY_dpo_algo,
-                                       MX_KEY_dpo_formula),
-                        "MaxText has no formula for %s; only for dpo and orpo", loss);
-        at += n;
+/* Reports the losses that count but do not go with what another key asks for. */
+static void check_each(ConfigLoad *load, const MxConfig *c, MxKey with,
+                       bool (*goes)(const char *loss), const char *why) {
+    for (const char *at = config_rows[MX_KEY_dpo_algo].now; *at; at += strspn(at, " ")) {
+        const char *loss = mx_arena_strndup(load->arena, at, strcspn(at, " "));
+        MxKey says = strcmp(loss, c->dpo_algo) ? MX_KEY_dpo_loss_weights : MX_KEY_dpo_algo;
+        if (mx_config_loss_weight(c, loss) > 0 && !goes(loss))
+            config_fail(load, config_culprit(load, with, says), "%s %s", loss, why);
+        at += strlen(loss);
     }
 }
 
+/* MaxText has two algorithms, each with its own formula. */
+static bool is_maxtexts(const char *loss) {
+    return !strcmp(loss, "dpo") || !strcmp(loss, "orpo");
+}
+
 /* A loss of sorted numbers is of no pair. */
-static void check_weighting(ConfigLoad *load, const MxConfig *c) {
-    static const char *const sorted[] = {"aot", "aot_unpaired"};
-    for (int i = 0; i < MX_COUNT(sorted) && c->dpo_weighting; i++)
-        if (mx_config_loss_weight(c, sorted[i]) > 0)
-            config_fail(load,
-                        config_culprit(load, MX_KEY_dpo_weighting,
-                                       strcmp(sorted[i], c->dpo_algo) ? MX_KEY_dpo_loss_weights
-                                                                      : MX_KEY_dpo_algo),
-                        "%s compares sorted numbers, which belong to no pair that could be "
-                        "weighted (dpo.use_weighting=true)",
-                        sorted[i]);
+static bool is_of_pairs(const char *loss) {
+    return strcmp(loss, "aot") && strcmp(loss, "aot_unpaired");
 }
 
 static void check_losses(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_use_dpo, MX_KEY_dpo_algo) || !c->use_dpo) return;
     check_loss_weights(load, c);
     if (!GOOD(load, MX_KEY_dpo_loss_weights)) return;
-    check_formula(load, c);
-    if (GOOD(load, MX_KEY_dpo_weighting)) check_weighting(load, c);
+    if (GOOD(load, MX_KEY_dpo_formula) && !strcmp(c->dpo_formula, "maxtext"))
+        check_each(load, c, MX_KEY_dpo_formula, is_maxtexts,
+                   "has no formula of MaxText's; dpo and orpo have");
+    if (GOOD(load, MX_KEY_dpo_weighting) && c->dpo_weighting)
+        check_each(load, c, MX_KEY_dpo_weighting, is_of_pairs,
+                   "compares sorted numbers, which belong to no pair that could be weighted "
+                   "(dpo.use_weighting=true)");
 }
 
 /* What a reference that moves cannot be. */

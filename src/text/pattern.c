@@ -85,13 +85,12 @@ static void add_border(Translation *t, bool is_border) {
 }
 
 static void add_set(Translation *t, const char *set, bool is_not) {
-    bool stays = t->in_class && !is_not;
-    mx_text_add(t->in_class && is_not ? &t->beside : &t->out,
-                stays         ? "%s"
-                : t->in_class ? "|[^%s]"
-                : is_not      ? "[^%s]"
-                              : "[%s]",
-                set);
+    if (!t->in_class)
+        mx_text_add(&t->out, "[%s%s]", is_not ? "^" : "", set);
+    else if (is_not)
+        mx_text_add(&t->beside, "|[^%s]", set);
+    else
+        mx_text_add(&t->out, "%s", set);
 }
 
 static bool add_escape(Translation *t) {
