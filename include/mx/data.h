@@ -104,7 +104,8 @@ typedef struct MxDataForm {
 } MxDataForm;
 
 typedef struct MxDataConfig {
-    const char *kind;   /* "synthetic", "text", "hf", "grain", "tfds", "hdf5" or "olmo_grain" */
+    const char *kind;   /* "synthetic", "text", "hf", "grain", "tfds", "c4_mlperf", "hdf5" or
+                           "olmo_grain" */
     const char *format; /* hf: "json" or "text"; grain: "arrayrecord", "tfrecord" or "parquet"; NULL
                            = detected from files */
     const char *path; /* text, hf: file, folder (its *.txt or *.jsonl, sorted) or glob, as given, in
@@ -114,9 +115,11 @@ typedef struct MxDataConfig {
     const char *moved_from, *moved_to; /* olmo_grain: how paths of the index begin, and what stands
                                           here instead; NULL = as they are */
     bool masks_repeats;                /* olmo_grain: rows with many repeats do not count */
-    const char *set, *split;           /* tfds: "NAME[/CONFIG][:VERSION]" below the folder `path` */
-    const char *mixture;          /* grain: a JSON file of parts and weights, instead of path */
-    MxWhere where;                /* line of the setting with the path, for messages */
+    const char *set, *split; /* tfds: "NAME[/CONFIG][:VERSION]" below the folder `path`; c4_mlperf:
+                                the same, and the split follows from the set */
+    bool evaluates;          /* c4_mlperf: `set` is evaluated: a whole number of batches */
+    const char *mixture;     /* grain: a JSON file of parts and weights, instead of path */
+    MxWhere where;           /* line of the setting with the path, for messages */
     const MxTokenizer *tokenizer; /* for kinds that read text */
     int64_t rows;                 /* rows of a batch; with pairs, of each of its halves */
     int64_t length;               /* length of a row: max_target_length */

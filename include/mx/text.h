@@ -80,6 +80,7 @@ int32_t mx_tokenizer_vocab(const MxTokenizer *tokenizer);
 int32_t mx_tokenizer_bos(const MxTokenizer *tokenizer);
 int32_t mx_tokenizer_eos(const MxTokenizer *tokenizer);
 int32_t mx_tokenizer_pad(const MxTokenizer *tokenizer);
+int32_t mx_tokenizer_unk(const MxTokenizer *tokenizer); /* of transformers: "unk_token" */
 /* mx_tokenizer_canon — (*out)[id], for all ids, the number of the class of tokens that count as the
  * same: their texts differ only in case, accents, forms of characters and surrounding spaces.
  * Numbers ascend from 0 in the order of ids. Source: Engram (2026) 2.2; MaxText layers/engram.py

@@ -149,7 +149,8 @@ static bool has_steps(const ConfigLoad *load) {
 
 /* Of these names rewards know how answers are marked. */
 static bool has_sets(const ConfigLoad *load) {
-    return mx_config_writes(load->config) || !strcmp(load->config->dataset_type, "tfds");
+    const ConfigFiles *files = config_files_of(load->config);
+    return mx_config_writes(load->config) || (files && files->train == MX_KEY_dataset_path);
 }
 
 static bool has_answers(const ConfigLoad *load) {
@@ -235,7 +236,8 @@ static const Test
     teacher = {has_teacher, "it acts where teacher_overrides names a teacher, or offline_data_dir "
                             "its logits"},
     features = {has_features, "it acts where distill_beta is above 0"},
-    sets = {has_sets, "it acts where dataset_type is tfds, or the policy writes responses"},
+    sets = {has_sets,
+            "it acts where dataset_type is tfds or c4_mlperf, or the policy writes responses"},
     judges = {has_answers, "it acts where num_test_batches is above 0"},
     rows = {has_rows, "batch_size says how many prompts a batch has"},
     steps_say = {has_steps, "num_batches says how many batches there are"},

@@ -149,6 +149,12 @@ static void check_records(ConfigLoad *load, const MxConfig *c) {
     if (c->eval_interval > 0) check_columns(load, c, MX_KEY_eval_data_columns);
 }
 
+static void check_packing(ConfigLoad *load, const MxConfig *c) {
+    if (strcmp(c->dataset_type, "c4_mlperf") || !GOOD(load, MX_KEY_packing) || c->packing) return;
+    config_fail(load, config_culprit(load, MX_KEY_packing, MX_KEY_dataset_type),
+                "false; dataset_type c4_mlperf fills rows with documents, tfds has a row for each");
+}
+
 static void check_data(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_dataset_type)) return;
     const ConfigFiles *files = config_files_of(c);
@@ -162,6 +168,7 @@ static void check_data(ConfigLoad *load, const MxConfig *c) {
     check_files(load, c, files);
     check_evaluation(load, c, files);
     check_moved(load, c);
+    check_packing(load, c);
     if (files->has_tokenizer) check_tokenizer(load, c);
 }
 

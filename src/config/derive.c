@@ -220,6 +220,7 @@ const ConfigFiles config_files[CONFIG_FILE_KINDS] = {
     {"grain", "FILES", MX_KEY_grain_train_files, MX_KEY_grain_eval_files, "FILES", true, true},
     {"olmo_grain", "INDEX.json", MX_KEY_olmo_index_path, MX_KEY_eval_olmo_index_path, "INDEX.json", false, false},
     {"tfds", NULL, MX_KEY_dataset_path, MX_KEY_eval_split, "SPLIT", true, true},
+    {"c4_mlperf", NULL, MX_KEY_dataset_path, MX_KEY_eval_dataset_name, "SET", true, false},
 };
 // clang-format on
 

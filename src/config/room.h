@@ -230,7 +230,7 @@ typedef struct ConfigFiles {
     bool has_tokenizer, has_records;
 } ConfigFiles;
 
-enum { CONFIG_FILE_KINDS = 6 };
+enum { CONFIG_FILE_KINDS = 7 };
 extern const ConfigFiles config_files[CONFIG_FILE_KINDS];
 /* config_files_of — the row of dataset_type; NULL = it reads no files. */
 const ConfigFiles *config_files_of(const MxConfig *config);

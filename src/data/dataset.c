@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-static const DataKind *const kinds[] = {&data_synthetic, &data_text, &data_hf,  &data_grain,
-                                        &data_tfds,      &data_hdf5, &data_olmo};
+static const DataKind *const kinds[] = {&data_synthetic, &data_text,      &data_hf,   &data_grain,
+                                        &data_tfds,      &data_c4_mlperf, &data_hdf5, &data_olmo};
 
 const DataKind *data_find_kind(const char *name, MxWhere where, MxError *err) {
     const char *names[MX_COUNT(kinds)];

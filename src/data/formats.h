@@ -45,6 +45,9 @@ struct FormatChoice {
     bool takes_packed;
 };
 
+/* examples_choice — files of tf.train.Example, whatever the path is. */
+const FormatChoice *examples_choice(const MxDataConfig *config, const char *path);
+
 /* formats_choose — the format of a file among those of a choice; *out NULL where that has none.
  * Errors: another format, with what to do. */
 bool formats_choose(DataStream *stream, const FormatChoice *choice, const RecordFormat **out,

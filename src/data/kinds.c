@@ -110,7 +110,7 @@ const DataKind data_grain = {
 
 /* ---- tfds */
 
-static const FormatChoice *tfds_choice(const MxDataConfig *config, const char *path) {
+const FormatChoice *examples_choice(const MxDataConfig *config, const char *path) {
     static const FormatChoice of_both = {"TFRecord or ArrayRecord", examples, MX_COUNT(examples),
                                          true};
     (void)config, (void)path;
@@ -121,7 +121,7 @@ const DataKind data_tfds = {
     .name = "tfds",
     .reads_text = true,
     .parts = parts_of_set,
-    .choice = tfds_choice,
+    .choice = examples_choice,
     .open = records_open,
     .row = records_row,
     .see = records_see,

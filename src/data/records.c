@@ -11,14 +11,17 @@
 
 /* ---- rows */
 
+int32_t records_id(const Records *records, const Record *record, int64_t i) {
+    return records->is_narrow ? ((const uint16_t *)record->ids)[i]
+                              : ((const int32_t *)record->ids)[i];
+}
+
 /* Adds n tokens of a record from `from` on to a row. */
 static void add_ids(MxDataset *dataset, const Record *record, int64_t from, int64_t n, bool counts,
                     RowFill *fill) {
     const Records *records = dataset->source;
     int32_t *tokens = dataset->scratch.tokens;
-    for (int64_t i = 0; i < n; i++)
-        tokens[i] = records->is_narrow ? ((const uint16_t *)record->ids)[from + i]
-                                       : ((const int32_t *)record->ids)[from + i];
+    for (int64_t i = 0; i < n; i++) tokens[i] = records_id(records, record, from + i);
     rows_add(fill, tokens, n, counts);
 }
 
@@ -43,13 +46,15 @@ static void add_document(MxDataset *dataset, const Record *record, int side, Row
     add_mixed(dataset, record, record, side, fill);
 }
 
-static void fill_row(MxDataset *dataset, int64_t row, int side, RowFill *fill) {
+RowFill records_fill(MxDataset *dataset, int64_t row, int side, const DataRow *out) {
     const Records *records = dataset->source;
     const RowPacking *packing = &records->packing;
-    if (!packing->n_rows) add_document(dataset, &records->item[row], side, fill);
+    RowFill fill = rows_begin(out, dataset->config.length);
+    if (!packing->n_rows) add_document(dataset, &records->item[row], side, &fill);
     for (int64_t i = packing->n_rows ? packing->first[row] : 0;
          packing->n_rows && i < packing->first[row + 1]; i++)
-        add_document(dataset, &records->item[packing->document[i]], side, fill);
+        add_document(dataset, &records->item[packing->document[i]], side, &fill);
+    return fill;
 }
 
 /* Nobody predicts what an image is, nor what fills up a row of ids. */
@@ -61,8 +66,7 @@ static void leave_mute(const Records *records, RowFill *fill) {
 
 bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err) {
     (void)err;
-    RowFill fill = rows_begin(out, dataset->config.length);
-    fill_row(dataset, row, side, &fill);
+    RowFill fill = records_fill(dataset, row, side, out);
     leave_mute(dataset->source, &fill);
     return true;
 }
@@ -74,8 +78,7 @@ static void end_row(const Records *records, RowFill *fill) {
 
 bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err) {
     (void)err;
-    RowFill fill = rows_begin(out, dataset->config.length);
-    fill_row(dataset, row, 0, &fill);
+    RowFill fill = records_fill(dataset, row, 0, out);
     end_row(dataset->source, &fill);
     return true;
 }
@@ -112,6 +115,7 @@ bool records_teach(Records *records, Record *record) {
     MxDataset *dataset = records->dataset;
     int64_t length = dataset->config.length, n_pairs;
     int n_sides = dataset->config.pairs ? 2 : 1;
+    if (dataset->kind->is_stream) return true;
     if (dataset->config.asks) return record->n[PROMPT] > 0;
     if (record->n[ANSWER] > length && dataset->config.splits)
         return records_teach_apart(records, record);
@@ -169,8 +173,9 @@ static void describe(Records *records, const DataParts *parts) {
         mx_text_add(&text, ", %lld cut to their last %lld", (long long)records->tally.n_cut_prompts,
                     (long long)config->max_prompt_length);
     else if (config->splits)
-        mx_text_add(&text, ", %lld documents split into pieces of at most %lld",
-                    (long long)records->n_split, (long long)config->length);
+        mx_text_add(&text, ", %lld documents %s into pieces of at most %lld",
+                    (long long)records->n_split, dataset->kind->join ? "joined and cut" : "split",
+                    (long long)config->length);
     else
         mx_text_add(&text, ", %lld cut to %lld", (long long)records->tally.n_cut,
                     (long long)config->length);
@@ -250,8 +255,10 @@ static bool refuse(const Records *records, MxWhere where, MxError *err) {
 
 /* Which records share a row if they were laid out as a config says; of pairs both rows. */
 static RowPacking pack_rows(MxArena *arena, const Records *records, const MxDataConfig *as) {
+    bool is_stream = records->dataset->kind->is_stream;
     RowLimits limits = {.length = as->length,
-                        .bins = as->rows,
+                        .bins = is_stream ? 1 : as->rows,
+                        .together = is_stream ? as->length : 0,
                         .max_segments = as->max_segments,
                         .sides = as->pairs ? 2 : 1};
     MxArena scratch = {.name = "packing"};
@@ -315,12 +322,17 @@ static bool check_told(const Records *records, const DataPart *part, MxError *er
 }
 
 static bool read_parts(Records *records, const DataParts *parts, MxError *err) {
+    int n_files = 0, n = 0;
+    for (int i = 0; i < parts->n; i++) n_files += parts->item[i].n_paths;
     records->share = mx_new_n(records->arena, Share, parts->n);
+    records->begins = mx_new_n(records->arena, int64_t, n_files + 1);
     for (int i = 0; i < parts->n; i++) {
         Share *share = &records->share[records->n_shares++];
         *share = (Share){.part = &parts->item[i], .first = records->n};
-        for (int k = 0; k < parts->item[i].n_paths; k++)
+        for (int k = 0; k < parts->item[i].n_paths; k++) {
             if (!records_read_kept(records, parts->item[i].paths[k], err)) return false;
+            records->begins[++n] = records->n;
+        }
         share->n = records->n - share->first;
         if (!records->n_bad && !check_told(records, share->part, err)) return false;
     }
@@ -355,7 +367,10 @@ bool records_open(MxArena *arena, MxDataset *dataset, MxError *err) {
         if (!check_shares(records, err)) return false;
         records_mix(records);
     }
-    if (config->splits) records_split(records);
+    if (dataset->kind->join)
+        dataset->kind->join(records);
+    else if (config->splits)
+        records_split(records);
     if (config->packing) pack(records);
     dataset->n_rows =
         config->packing ? records->packing.n_rows : records->n / (has_groups ? config->group : 1);

@@ -51,7 +51,7 @@ typedef struct Tally {
     LeftOut empty, mute; /* no text; no token to learn from */
 } Tally;
 
-typedef struct Records {
+struct Records {
     MxArena *arena;
     MxDataset *dataset;
     Columns columns;
@@ -68,10 +68,11 @@ typedef struct Records {
     int64_t n_split;   /* documents of which several records were made */
     Share *share;      /* [n_shares] of a mixture, else none */
     int n_shares;
+    int64_t *begins;      /* [files + 1] the first record of each file, in the order of reading */
     MxWhere group_begins; /* the first record of the present group */
     const char *found;    /* the columns of the first record */
     int n_bad;            /* records that are errors */
-} Records;
+};
 
 /* What kinds of records share, as DataKind wants it. */
 bool records_open(MxArena *arena, MxDataset *dataset, MxError *err);
@@ -85,6 +86,11 @@ float records_score(const MxDataset *dataset, int64_t row, float *logprobs);
 bool records_mixed(MxDataset *dataset, int64_t prompt, int64_t answer, const DataRow *out,
                    MxError *err);
 const char *records_text(const MxDataset *dataset, int64_t row);
+
+/* records_id — token i of a record, of all its pieces. records_fill — the documents of a row, or of
+ * one of its sides, whose targets are still to be made. */
+int32_t records_id(const Records *records, const Record *record, int64_t i);
+RowFill records_fill(MxDataset *dataset, int64_t row, int side, const DataRow *out);
 
 /* records_read — adds a file's records, tokenised and cut to what a row holds; what could not teach
  * anything is counted instead. false: reading further makes no sense, perhaps after bad lines. */

@@ -38,6 +38,7 @@ static void add_settings(const Records *records, MxText *out) {
                 mx_tokenizer_bos(t), mx_tokenizer_eos(t), mx_tokenizer_pad(t), records->is_narrow,
                 c->pairs, c->is_sft, c->completion_only, c->omits_bos, c->omits_eos, c->has_ids,
                 c->splits, (unsigned long long)(chat ? mx_chat_hash(chat) : 0));
+    if (records->dataset->kind->is_stream) mx_text_add(out, " stream");
     for (int i = 0; i < c->n_columns; i++) mx_text_add(out, " \"%s\"", c->columns[i]);
     if (c->default_prompt) mx_text_add(out, " prompt %s", c->default_prompt);
     if (records->question)

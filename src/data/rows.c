@@ -54,8 +54,9 @@ static int64_t first_fit(const int32_t *lengths, int64_t n, const RowLimits *lim
     for (int64_t i = 0; i < n; i++, lengths += limits->sides) {
         int64_t b = 0;
         while (b < n_open && !has_room(&bin[b], lengths, limits)) b++;
-        if (b == limits->bins) {
-            closed += limits->bins;
+        bool is_next = limits->together && i % limits->together == 0;
+        if (b == limits->bins || is_next) {
+            closed += n_open;
             b = n_open = 0;
         }
         if (b == n_open) bin[n_open++] = (Bin){0};

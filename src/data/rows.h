@@ -31,6 +31,7 @@ typedef struct RowPacking {
 typedef struct RowLimits {
     int64_t length;       /* tokens a row */
     int64_t bins;         /* rows that are open at a time */
+    int64_t together;     /* documents after which all open rows are closed; 0 = none are */
     int64_t max_segments; /* documents a row, <= 0 = any number */
     int sides;            /* 1, or 2 where a document is a pair: one row for each of its sides */
 } RowLimits;

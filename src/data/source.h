@@ -27,6 +27,7 @@ typedef struct DataPart {
     int n_paths;
     const char *told_by; /* a file that tells how many records they have; NULL = none does */
     int64_t n_told;
+    bool is_ordered; /* its records have an order, in which they are read */
 } DataPart;
 
 typedef struct DataParts {
@@ -35,6 +36,7 @@ typedef struct DataParts {
 } DataParts;
 
 typedef struct FormatChoice FormatChoice;
+typedef struct Records Records;
 
 /* What becomes of the images of a row: which token of them each of its tokens is (MxBatch.image),
  * their values, and the grids of views that have their own, NULL = none have. Zeros at first. */
@@ -77,6 +79,10 @@ typedef struct DataKind {
      */
     bool (*see)(MxDataset *dataset, int64_t row, const int32_t *tokens, const DataSeen *out,
                 MxError *err);
+    /* Makes the documents that rows are packed of out of the records that were read. NULL = they
+     * are the same. */
+    void (*join)(Records *records);
+    bool is_stream;  /* documents stay in order, next to each other, and none is left out */
     bool reads_text; /* which a tokenizer makes tokens of */
     bool is_guarded; /* the library that reads it may crash on damaged files */
     bool is_endless; /* epochs and shuffling mean nothing */
@@ -120,8 +126,8 @@ struct MxDataset {
 
 /* data_find_kind — a kind by name; NULL after an error. */
 const DataKind *data_find_kind(const char *name, MxWhere where, MxError *err);
-extern const DataKind data_synthetic, data_text, data_hf, data_grain, data_tfds, data_hdf5,
-    data_olmo;
+extern const DataKind data_synthetic, data_text, data_hf, data_grain, data_tfds, data_c4_mlperf,
+    data_hdf5, data_olmo;
 
 /* Philox streams of this room; the low 48 bits count epochs or rows. */
 #define DATA_STREAM_SHUFFLE  (UINT64_C(0xda01) << 48)

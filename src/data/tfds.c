@@ -176,6 +176,7 @@ static bool read_info(MxArena *arena, const MxDataConfig *config, const char *di
     if (!mx_file_read(arena, path, LARGEST_BYTES, &bytes, err)) return false;
     MxJson *info = mx_json_parse(arena, (const char *)bytes.data, bytes.size, path, err);
     const MxJson *splits = info ? mx_json_get(info, "splits") : NULL;
+    if (info) mx_json_bool(mx_json_get(info, "disableShuffling"), &out->is_ordered);
     for (size_t i = 0; splits && i < mx_json_length(splits); i++) {
         const MxJson *split = mx_json_at(splits, i);
         const char *name = split ? mx_json_string(mx_json_get(split, "name")) : NULL;

@@ -257,7 +257,7 @@ typedef struct TextSpm {
 struct MxTokenizer {
     const char *type;
     uint64_t hash;
-    int32_t vocab, bos, eos, pad;
+    int32_t vocab, bos, eos, pad, unk;
     TextAddedSet raw, normal; /* looked for before and behind normalizers … */
     TextAddedSet unsought;    /* … or only in rendered texts; the others are empty then */
     const bool *is_special;   /* [vocab] */

@@ -59,7 +59,7 @@ static bool read_all_added(TextNode top, MxTokenizer *tokenizer) {
     return true;
 }
 
-/* ---- which tokens are bos, eos and padding */
+/* ---- which tokens are bos, eos, padding and unknown text */
 
 static int32_t find_token(const MxTokenizer *tokenizer, TextSpan text) {
     for (int32_t id = tokenizer->vocab; id-- > 0;)
@@ -80,13 +80,12 @@ static bool read_token(TextNode top, const char *key, const MxTokenizer *tokeniz
     return *out >= 0 || text_node_fail(node, "\"%s\" is no token of tokenizer.json", text.data);
 }
 
-/* The token that fills up rows, which a model may lack. */
-static void read_pad(TextNode top, MxTokenizer *tokenizer) {
-    const MxJson *json = text_node_get(top, "pad_token").json;
+/* A token that a model may lack. */
+static void find_named(TextNode top, const char *key, const MxTokenizer *tokenizer, int32_t *out) {
+    const MxJson *json = text_node_get(top, key).json;
     if (json && !strcmp(mx_json_kind(json), "an object")) json = mx_json_get(json, "content");
     const char *text = json ? mx_json_string(json) : NULL;
-    if (text && tokenizer->pad < 0)
-        tokenizer->pad = find_token(tokenizer, (TextSpan){text, strlen(text)});
+    if (text && *out < 0) *out = find_token(tokenizer, (TextSpan){text, strlen(text)});
 }
 
 /* A number, or of a list the first one. */
@@ -113,7 +112,8 @@ static bool read_special(MxArena *arena, const char *dir, MxTokenizer *tokenizer
         if (!mx_file_read(arena, path, (size_t)1 << 28, &bytes, err) ||
             !text_node_parse(arena, path, bytes, &top, err))
             return false;
-        if (is_text) read_pad(top, tokenizer);
+        if (is_text) find_named(top, "pad_token", tokenizer, &tokenizer->pad);
+        if (is_text) find_named(top, "unk_token", tokenizer, &tokenizer->unk);
         if (!is_text) {
             read_token_id(top, "bos_token_id", tokenizer, &tokenizer->bos);
             read_token_id(top, "eos_token_id", tokenizer, &tokenizer->eos);

@@ -31,7 +31,7 @@ typedef struct Proto {
     Piece *piece;
     int32_t n, unknown;
     uint64_t model_type;
-    TextSpan unknown_surface, bos, eos, charsmap, denormal;
+    TextSpan unknown_surface, bos, eos, pad, charsmap, denormal;
     bool has_bytes, is_suffix, adds_dummy, removes_spaces, escapes_spaces;
 } Proto;
 
@@ -77,7 +77,8 @@ static const char *read_members(TextSpan bytes, const Member *members, int n) {
 static const char *read_trainer(TextSpan bytes, Proto *p) {
     const Member members[] = {{3, .value = &p->model_type}, {24, .flag = &p->is_suffix},
                               {35, .flag = &p->has_bytes},  {44, .bytes = &p->unknown_surface},
-                              {46, .bytes = &p->bos},       {47, .bytes = &p->eos}};
+                              {46, .bytes = &p->bos},       {47, .bytes = &p->eos},
+                              {48, .bytes = &p->pad}};
     return read_members(bytes, members, MX_COUNT(members));
 }
 
@@ -103,6 +104,7 @@ static bool read_proto(MxArena *arena, TextSpan bytes, Proto *p, const char **wh
                  .unknown_surface = TEXT_SPAN(" \xe2\x81\x87 "),
                  .bos = TEXT_SPAN("<s>"),
                  .eos = TEXT_SPAN("</s>"),
+                 .pad = TEXT_SPAN("<pad>"),
                  .adds_dummy = true,
                  .removes_spaces = true,
                  .escapes_spaces = true};
@@ -318,6 +320,7 @@ static void make_texts(MxArena *arena, const Proto *p, MxTokenizer *out) {
                                                   : p->piece[id].text;
         if (is_special[id] && text_same(p->piece[id].text, p->bos)) out->bos = id;
         if (is_special[id] && text_same(p->piece[id].text, p->eos)) out->eos = id;
+        if (is_special[id] && text_same(p->piece[id].text, p->pad)) out->pad = id;
     }
     out->vocab = p->n;
     out->text = text;

@@ -196,7 +196,8 @@ void text_finish(MxArena *arena, MxTokenizer *tokenizer) {
 
 MxTokenizer *text_tokenizer_new(MxArena *arena) {
     MxTokenizer *out = mx_new(arena, MxTokenizer);
-    *out = (MxTokenizer){.bos = -1, .eos = -1, .pad = -1, .joint = "", .pool = pool_new(arena)};
+    *out = (MxTokenizer){
+        .bos = -1, .eos = -1, .pad = -1, .unk = -1, .joint = "", .pool = pool_new(arena)};
     text_added_init(&out->raw, arena);
     text_added_init(&out->normal, arena);
     text_added_init(&out->unsought, arena);
@@ -371,6 +372,9 @@ int32_t mx_tokenizer_eos(const MxTokenizer *tokenizer) {
 }
 int32_t mx_tokenizer_pad(const MxTokenizer *tokenizer) {
     return tokenizer->pad;
+}
+int32_t mx_tokenizer_unk(const MxTokenizer *tokenizer) {
+    return tokenizer->unk;
 }
 uint64_t mx_tokenizer_hash(const MxTokenizer *tokenizer) {
     return tokenizer->hash;

@@ -32,6 +32,9 @@ static const FileKeys file_keys[] = {
     {"tfds",
      {MX_KEY_dataset_path, MX_KEY_eval_split},
      {offsetof(MxConfig, dataset_path), offsetof(MxConfig, dataset_path)}},
+    {"c4_mlperf",
+     {MX_KEY_dataset_path, MX_KEY_eval_dataset_name},
+     {offsetof(MxConfig, dataset_path), offsetof(MxConfig, dataset_path)}},
 };
 
 static const FileKeys *keys_of(const MxConfig *c) {
@@ -119,6 +122,7 @@ MxDataConfig train_data_config(const MxConfig *c, const MxTokenizer *tokenizer, 
         .packing = c->packing,
         .max_segments = c->max_segments_per_seq,
         .n_epochs = is_eval ? 1 : c->num_epoch,
+        .evaluates = is_eval,
         .pads = c->generate_padding_batch_train && !is_eval,
         .pairs = pairs_of(c),
         .max_prompt_length =

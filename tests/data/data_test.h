@@ -8,6 +8,7 @@
 #include <mx/store.h>
 
 Suite *blocks_suite(void);
+Suite *c4_suite(void);
 Suite *cache_suite(void);
 Suite *threads_suite(void);
 Suite *tables_suite(void);

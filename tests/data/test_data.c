@@ -86,7 +86,7 @@ void ck_values(const int32_t *got, const int32_t *want, int n) {
 int main(void) {
     return RUN_SUITES(text_suite(), hdf5_suite(), pairs_suite(), olmo_suite(), rows_suite(),
                       records_suite(), groups_suite(), threads_suite(), tables_suite(),
-                      talks_suite(), cache_suite(), blocks_suite(), formats_suite(), parts_suite(),
-                      images_suite(), loader_suite(), ids_suite(), golden_rows_suite(),
-                      pieces_suite(), questions_suite(), turns_suite());
+                      talks_suite(), cache_suite(), blocks_suite(), c4_suite(), formats_suite(),
+                      parts_suite(), images_suite(), loader_suite(), ids_suite(),
+                      golden_rows_suite(), pieces_suite(), questions_suite(), turns_suite());
 }

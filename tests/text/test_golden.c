@@ -219,6 +219,26 @@ START_TEST(special_tokens) {
 }
 END_TEST
 
+/* Padding and unknown text, as sentencepiece and transformers have them; -1 = none. */
+static const struct {
+    const char *type, *path;
+    int32_t pad, unk;
+} lacking[] = {
+    {"sentencepiece", "t5/tokenizer.model", 0, -1},
+    {"sentencepiece", "llama2/tokenizer.model", -1, -1},
+    {"huggingface", "t5/tokenizer.json", 0, 2},
+    {"huggingface", "llama2/tokenizer.json", -1, 0},
+    {"huggingface", "gpt2/tokenizer.json", -1, 800},
+};
+
+START_TEST(tokens_that_stand_for_nothing) {
+    const char *name = mx_arena_printf(&arena, "hf/tokenizers/%s", lacking[_i].path);
+    MxTokenizer *tokenizer = text_opened(lacking[_i].type, goldens_need(&arena, name));
+    ck_assert_int_eq(mx_tokenizer_pad(tokenizer), lacking[_i].pad);
+    ck_assert_int_eq(mx_tokenizer_unk(tokenizer), lacking[_i].unk);
+}
+END_TEST
+
 /* A word of a megabyte takes moments, not minutes: merges are found through a heap. */
 START_TEST(long_words) {
     enum { N = 1 << 20 };
@@ -249,6 +269,7 @@ Suite *text_golden_suite(void) {
     tcase_add_loop_test(tests, tokens_count_as_one, 0, MX_COUNT(canons));
     tcase_add_test(tests, rules);
     tcase_add_test(tests, special_tokens);
+    tcase_add_loop_test(tests, tokens_that_stand_for_nothing, 0, MX_COUNT(lacking));
     tcase_add_test(tests, long_words);
     suite_add_tcase(suite, tests);
     return suite;

@@ -394,6 +394,24 @@ START_TEST(mixtures_resume) {
 }
 END_TEST
 
+/* Documents that are joined: rows are found again. */
+START_TEST(joined_documents_resume) {
+    static const char c4[] =
+        "dataset_type=c4_mlperf dataset_path=tests/golden/rows/c4/sets dataset_name=c4/en:3.0.4 "
+        "eval_dataset_name=c4/en:3.0.5 eval_interval=4 eval_steps=-1 vocab_size=1024 add_bos=false "
+        "tokenizer_type=sentencepiece tokenizer_path=tests/golden/hf/tokenizers/t5 "
+        "per_device_batch_size=4 learning_rate_schedule_steps=8 eval_per_device_batch_size=8";
+    const char *log = run_ends(0, "run_name=a steps=8 %s", c4);
+    has(log, "c4-train2.tfrecord-00000-of-00019 …");
+    has(log, "(ids), ");
+    has(run_ends(2, "run_name=a steps=8 %s eval_dataset_name=c4/en:3.1.0", c4),
+        "is no set that c4_mlperf evaluates; wanted one of c4/en:3.0.1");
+    run_ends(0, "run_name=b steps=5 %s", c4);
+    has(run_ends(0, "run_name=b steps=8 %s", c4), "restoring from this run's directory step 4");
+    ck_assert_str_eq(loss_of("a"), loss_of("b"));
+}
+END_TEST
+
 /* ---- what is printed */
 
 START_TEST(no_byte_of_a_file_commands_the_terminal) {
@@ -427,6 +445,7 @@ Suite *data_runs_suite(void) {
     tcase_add_test(tcase, show_data_shows_rows);
     tcase_add_test(tcase, a_set_is_trained_on);
     tcase_add_test(tcase, mixtures_resume);
+    tcase_add_test(tcase, joined_documents_resume);
     tcase_add_test(tcase, no_byte_of_a_file_commands_the_terminal);
     suite_add_tcase(suite, tcase);
     return suite;
