@@ -85,11 +85,14 @@ static bool must_split(const Maker *p) {
     return false;
 }
 
-/* The family of a folder of Hugging Face's whose layers cannot be stacked here; NULL = they can. */
-static const MxFamily *nesting_family(const Maker *p) {
+/* The family whose layers cannot be stacked here: of a folder of Hugging Face's, or of a block that
+ * a manifest or an option names. NULL = they can, as far as is known. */
+static const MxFamily *nesting_family(const Maker *p, const char *decoder_block) {
     const CkptHf *hf = p->conversion->from.hf;
-    const MxFamily *family = hf ? hf_family_of(&hf->model) : NULL;
-    return family && (family->first_hash || family->never_stacks) ? family : NULL;
+    const MxFamily *family = hf              ? hf_family_of(&hf->model)
+                             : decoder_block ? mx_family_find(decoder_block)
+                                             : NULL;
+    return family && ((hf && family->first_hash) || family->never_stacks) ? family : NULL;
 }
 
 static void choose_form(Maker *p) {
@@ -99,7 +102,7 @@ static void choose_form(Maker *p) {
     form->is_linen = how->layout ? !strcmp(how->layout, "linen") : s->is_linen;
     bool is_hf =
         p->conversion->from.hf; /* which has no form of ours: as mxtrain writes by default */
-    bool stacks = is_hf && !nesting_family(p);
+    bool stacks = is_hf && !nesting_family(p, NULL);
     form->is_scanned = how->scan < 0 ? s->is_scanned || stacks : how->scan;
     form->scan_axis = how->scan_axis >= 0 ? how->scan_axis : s->is_scanned ? s->scan_axis : 1;
 }
@@ -125,12 +128,13 @@ static bool choose_stackings(Maker *p) {
     MxRestack restack = p->how->restack;
     if (!restack.decoder_block && !f->note)
         restack.decoder_block = block_in_manifest(p->arena, f->ref.manifest);
-    const MxFamily *nests = nesting_family(p);
+    const MxFamily *nests = nesting_family(p, restack.decoder_block);
     if (nests)
         return mx_fail(p->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = f->ref.ref},
-                       "layers of %s cannot be stacked here; --scan-layers false keeps them one by "
-                       "one, and a run reads and writes both",
-                       nests->decoder_block);
+                       "layers of %s cannot be stacked%s; --scan-layers false keeps them one by "
+                       "one%s",
+                       nests->decoder_block, nests->never_stacks ? "" : " here",
+                       nests->never_stacks ? ", as runs do" : ", and a run reads and writes both");
     p->stackings = mx_new_n(p->arena, MxStacking, f->survey.n_groups + 1);
     bool is_asked = p->how->restack.decoder_block || p->how->restack.cycle;
     for (int i = 0; i < f->survey.n_groups; i++) {

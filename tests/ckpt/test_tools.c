@@ -394,6 +394,24 @@ START_TEST(one_model_is_meant) {
 }
 END_TEST
 
+/* A run's manifest names its family, and so may the command line. */
+START_TEST(families_that_never_stack_are_told) {
+    static const char words[] =
+        "layers of gemma4_small cannot be stacked; --scan-layers false keeps them one by one, as "
+        "runs do\n";
+    ck_tool(0, "mxtrain decoder_block=gemma4_small base_num_decoder_layers=4 steps=1 "
+               "inhomogeneous_layer_cycle_interval=2 sliding_window_size=8 num_kv_shared_layers=2 "
+               "base_emb_dim=32 base_mlp_dim=32 head_dim=8 max_target_length=32 eval_interval=-1 "
+               "base_output_directory={} run_name=a");
+    ck_tool(65, "mxconvert {}/a {}/b --scan-layers true");
+    ck_says(words);
+    ck_assert_msg(!strstr(output, "hint:"), "%s", output);
+    ck_tool(65, "mxconvert %s {}/b.h5 --scan-layers true --decoder-block gemma4_small",
+            model("llama2"));
+    ck_tool(0, "mxconvert {}/a {}/b --layout linen");
+}
+END_TEST
+
 static void put_layer(MxH5 *file, int layer, const char *name, MxShape shape) {
     static const float zeros[64];
     ck_ok(mx_h5_write(file, mx_arena_printf(&arena, "model/decoder/layers_%d/%s", layer, name),
@@ -532,6 +550,7 @@ Suite *tools_suite(void) {
     tcase_add_test(tcase, files_of_others_are_never_replaced);
     tcase_add_test(tcase, integers_are_no_weights);
     tcase_add_test(tcase, one_model_is_meant);
+    tcase_add_test(tcase, families_that_never_stack_are_told);
     tcase_add_test(tcase, all_that_does_not_fit_is_told);
     tcase_add_test(tcase, layers_that_take_turns_are_stacked_as_told);
     tcase_add_test(tcase, stacks_of_pipelines_stay_whole);
