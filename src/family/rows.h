@@ -28,8 +28,8 @@
 #define FAMILY_MOE_KEYS                                                                            \
     "num_experts num_experts_per_tok base_moe_mlp_dim capacity_factor load_balance_loss_weight "   \
     "moe_use_megatron_seq_aux_loss quantize_router_proj use_random_routing log_expert_load "       \
-    "routed_score_func routed_bias mlp_bias dense_init_scale shard_exp_on_fsdp "                   \
-    "use_2d_fsdp_sharding"
+    "moe_log_max_load_ratio log_required_ragged_buffer_factor routed_score_func routed_bias "       \
+    "mlp_bias dense_init_scale shard_exp_on_fsdp use_2d_fsdp_sharding"
 
 /* Of all layers of Gemma 4's two families. */
 #define FAMILY_GEMMA4_KEYS                                                                         \

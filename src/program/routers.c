@@ -1,7 +1,8 @@
 /* routers.c — the part of a program that counts how often each expert is chosen. It balances
  * experts without a loss: a step moves routers' biases towards experts that were chosen too rarely.
- * And it tells how even they are (log_expert_load). Source: Wang et al. 2024; DeepSeek-V3 (2024)
- * 2.1.2; MaxText trainers/pre_train/train.py @e591f30c. */
+ * And it tells how even they are (log_expert_load), and the ranks along `expert` that have them
+ * (moe_log_max_load_ratio, log_required_ragged_buffer_factor). Source: Wang et al. 2024;
+ * DeepSeek-V3 (2024) 2.1.2; MaxText trainers/pre_train/train.py @e591f30c and, of ranks, @0.2.5. */
 #include <mx/program.h>
 
 #include "internal.h"
@@ -26,6 +27,9 @@ typedef struct Moves {
 /* What log_expert_load tells: of all layers together, then, if it is "layers", of each. */
 enum { LOAD_MAX, DROPPED, LOADS_OF_LAYERS };
 
+/* What moe_log_max_load_ratio tells of all layers. */
+enum { RATIO_MAX, RATIO_MEAN };
+
 typedef struct Routers {
     MxValue *loads, *kept; /* [parameter: a router's kernel] of the pass that is being traced */
     int *counts;           /* [parameter: likewise] variables; MX_NONE = none */
@@ -34,7 +38,8 @@ typedef struct Routers {
     Norms *norms;          /* [parameter: a router's bias] NULL = nobody asks */
     Moves *moves;          /* likewise */
     int *kernels, n;       /* parameters: of all routers whose loads are told, each once */
-    int metric;            /* the first one of log_expert_load */
+    int metric;            /* the first one of log_expert_load, … */
+    int ratio, factor;     /* … moe_log_max_load_ratio, log_required_ragged_buffer_factor */
 } Routers;
 
 static bool moves_biases(const MxConfig *config) {
@@ -46,11 +51,17 @@ static bool tells_loads(const MxConfig *config) {
 }
 
 static bool tells_layers(const MxConfig *config) {
-    return !strcmp(config->log_expert_load, "layers");
+    return tells_loads(config) && !strcmp(config->log_expert_load, "layers");
+}
+
+/* Whether all loads are counted, not only those of biases that move. */
+static bool counts_loads(const MxConfig *config) {
+    bool tells_ranks = config->moe_log_max_load_ratio || config->log_required_ragged_buffer_factor;
+    return tells_loads(config) || (tells_ranks && mx_model_has_experts(config));
 }
 
 static bool is_wanted(const MxConfig *config) {
-    return moves_biases(config) || tells_loads(config);
+    return moves_biases(config) || counts_loads(config);
 }
 
 /* Of a router's bias: "decoder-layers_2" of "decoder/layers_2/mlp/MoeBlock_0/gate/bias". MaxText
@@ -84,9 +95,9 @@ static void declare_moves(MxTrainState *s, int router, Moves *moves) {
 }
 
 /* Of the layer that a parameter is of: "decoder-layers_2", "mtp_block-mtp_layer_1". */
-static const char *load_of_layer(MxArena *arena, const char *path) {
+static const char *metric_of_layer(MxArena *arena, const char *metric, const char *path) {
     const char *slash = strchr(path, '/');
-    return mx_arena_printf(arena, "moe/expert_load_max_%.*s-%.*s", (int)(slash - path), path,
+    return mx_arena_printf(arena, "%s_%.*s-%.*s", metric, (int)(slash - path), path,
                            (int)strcspn(slash + 1, "/"), slash + 1);
 }
 
@@ -97,17 +108,34 @@ static void declare_load(MxTrainState *s, Routers *own, int kernel) {
     own->counts[kernel] = program_add_var(s, "load", path, counts);
     if (tells_loads(s->config) && mx_config_has_capacity(s->config))
         own->rooms[kernel] = program_add_var(s, "room", path, counts);
-    if (tells_loads(s->config)) own->kernels[own->n++] = kernel;
+    if (counts_loads(s->config)) own->kernels[own->n++] = kernel;
+}
+
+/* The same of each layer; the first one. */
+static int declare_layers(MxTrainState *s, const Routers *own, const char *metric) {
+    const MxTree *params = mx_model_params(s->model);
+    int first = s->n_told;
+    for (int i = 0; i < own->n; i++)
+        program_add_metric(s,
+                           metric_of_layer(s->arena, metric, params->leaves[own->kernels[i]].path),
+                           METRIC_LARGEST);
+    return first;
 }
 
 static void declare_metrics(MxTrainState *s, Routers *own) {
-    const MxTree *params = mx_model_params(s->model);
     own->metric = s->n_told;
-    program_add_metric(s, "moe/expert_load_max", METRIC_LARGEST);
-    program_add_metric(s, "moe/dropped_choices", METRIC_LARGEST);
-    for (int i = 0; tells_layers(s->config) && i < own->n; i++)
-        program_add_metric(s, load_of_layer(s->arena, params->leaves[own->kernels[i]].path),
-                           METRIC_LARGEST);
+    if (tells_loads(s->config)) {
+        program_add_metric(s, "moe/expert_load_max", METRIC_LARGEST);
+        program_add_metric(s, "moe/dropped_choices", METRIC_LARGEST);
+    }
+    if (tells_layers(s->config)) declare_layers(s, own, "moe/expert_load_max");
+    own->ratio = s->n_told;
+    if (s->config->moe_log_max_load_ratio) {
+        program_add_metric(s, "learning/moe_max_load_ratio", METRIC_LARGEST);
+        program_add_metric(s, "learning/moe_max_load_ratio_mean", METRIC_MEAN);
+    }
+    if (s->config->log_required_ragged_buffer_factor)
+        own->factor = declare_layers(s, own, "moe/required_ragged_buffer_factor");
 }
 
 static bool declare(MxTrainState *s, MxError *err) {
@@ -131,7 +159,7 @@ static bool declare(MxTrainState *s, MxError *err) {
         int kernel = routers[i].kernel, bias = moves_biases(c) ? routers[i].bias : -1;
         bool moves = bias >= 0 && program_is_trained(s, &params->leaves[bias]);
         bool is_new = own->counts[kernel] == MX_NONE; /* layers may share one */
-        if (is_new && (moves || tells_loads(c))) declare_load(s, own, kernel);
+        if (is_new && (moves || counts_loads(c))) declare_load(s, own, kernel);
         if (moves) own->counts_of[bias] = own->counts[kernel];
         if (bias >= 0 && own->norms) declare_norms(s, bias, &own->norms[bias]);
         if (bias >= 0 && own->moves) declare_moves(s, bias, &own->moves[bias]);
@@ -199,20 +227,27 @@ MovedRouters program_moved_routers(const MxTrainState *s) {
     return all;
 }
 
-/* Choices of each expert: all of them, and those of the one that has most. */
+/* Choices of each expert: all of them, those of the one that has most, and those of the rank along
+ * `expert` that has most. */
 typedef struct Load {
-    double all, most;
+    double all, most, most_of_rank;
 } Load;
 
 static Load load_of(const MxTrainState *s, int var) {
     MxArena arena = {.name = "load"};
-    int64_t n = s->config->num_experts;
+    int64_t n = s->config->num_experts, ranks = mx_mesh_size(&s->mesh.mesh, "expert");
+    int64_t of_rank = (n + ranks - 1) / ranks; /* experts, which are next to each other */
     float *count = mx_new_n(&arena, float, n);
     Load load = {0};
     program_read_all(s, var, count);
-    for (int64_t i = 0; i < n; i++) {
-        load.all += (double)count[i];
-        load.most = fmax(load.most, (double)count[i]);
+    for (int64_t first = 0; first < n; first += of_rank) {
+        double sum = 0;
+        for (int64_t i = first; i < n && i < first + of_rank; i++) {
+            sum += (double)count[i];
+            load.most = fmax(load.most, (double)count[i]);
+        }
+        load.all += sum;
+        load.most_of_rank = fmax(load.most_of_rank, sum);
     }
     mx_arena_release(&arena);
     return load;
@@ -236,9 +271,28 @@ static void tell_loads(MxTrainState *s) {
     program_tell(s, own->metric + DROPPED, 1 - kept / all);
 }
 
+/* The same of ranks along `expert`. With buffers of fixed size it is the smallest factor of theirs
+ * that drops nothing. */
+static void tell_ranks(MxTrainState *s) {
+    const Routers *own = program_part(s, PART_routers);
+    double most = 0, sum = 0;
+    for (int i = 0; i < own->n; i++) {
+        Load load = load_of(s, own->counts[own->kernels[i]]);
+        double ranks = (double)mx_mesh_size(&s->mesh.mesh, "expert");
+        double over = load.most_of_rank * ranks / load.all;
+        most = fmax(most, over);
+        sum += over;
+        if (s->config->log_required_ragged_buffer_factor) program_tell(s, own->factor + i, over);
+    }
+    if (!s->config->moe_log_max_load_ratio) return;
+    program_tell(s, own->ratio + RATIO_MAX, most);
+    program_tell(s, own->ratio + RATIO_MEAN, sum / own->n);
+}
+
 static void tell(MxTrainState *s) {
     const Routers *own = program_part(s, PART_routers);
-    if (own->n) tell_loads(s);
+    if (own->n && tells_loads(s->config)) tell_loads(s);
+    if (own->n) tell_ranks(s);
     for (int i = 0; own->norms && i < mx_model_params(s->model)->n; i++)
         for (int k = 0; k < NORMS && own->counts_of[i] != MX_NONE; k++) {
             float squares;

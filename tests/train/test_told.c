@@ -4,9 +4,11 @@
 #include "close.h"
 #include "common/told.h"
 #include "golden.h"
+#include "process.h"
 #include "train_test.h"
 
 #include <check.h>
+#include <math.h>
 
 static const char golden[] = "train/told.h5";
 
@@ -154,6 +156,67 @@ START_TEST(loads_of_experts_are_told) {
 }
 END_TEST
 
+/* Each of two ranks has one expert or two, next to each other; one rank has them all. */
+static const struct {
+    const char *words;
+    int n_ranks;
+    double least, most; /* times the load of the expert with most choices */
+} shared[] = {
+    {"num_experts=2 ici_expert_parallelism=2 ici_fsdp_parallelism=1", 2, 1, 1},
+    {"num_experts=4 ici_expert_parallelism=2 ici_fsdp_parallelism=1 log_expert_load=layers", 2, 0.5,
+     1},
+    {"num_experts=2 ici_fsdp_parallelism=2", 2, 0, 0},
+    {"num_experts=2", 1, 0, 0},
+};
+
+START_TEST(loads_of_ranks_are_told) {
+    MxArena arena = {.name = "told"};
+    const char *dir = process_dir(&arena, "ranks"), *ratio = "learning/moe_max_load_ratio";
+    const char *words =
+        process_tiny(&arena, dir,
+                     mx_arena_printf(&arena,
+                                     "decoder_block=mixtral num_experts_per_tok=1 steps=1 "
+                                     "eval_interval=-1 moe_log_max_load_ratio=true "
+                                     "log_required_ragged_buffer_factor=true %s",
+                                     shared[_i].words));
+    int code = shared[_i].n_ranks > 1 ? process_run_ranks(&arena, dir, shared[_i].n_ranks, words)
+                                      : process_run(&arena, dir, words);
+    ck_assert_msg(code == 0, "%s", process_file(&arena, dir, "log", NULL));
+    int n;
+    const MetricsLine *line = process_metrics(&arena, dir, ratio, &n);
+    ck_assert_int_eq(n, 1);
+    double most = process_number(line, ratio), sum = 0, largest = 0;
+    double load = process_number(line, "moe/expert_load_max");
+    for (int layer = 0; layer < 2; layer++) {
+        double factor = process_number(
+            line,
+            mx_arena_printf(&arena, "moe/required_ragged_buffer_factor_decoder-layers_%d", layer));
+        sum += factor;
+        if (factor > largest) largest = factor;
+    }
+    ck_assert_double_eq(most, largest);
+    ck_assert_double_eq(process_number(line, "learning/moe_max_load_ratio_mean"), sum / 2);
+    ck_assert_double_ge(most, fmax(1, shared[_i].least * load));
+    ck_assert_double_le(most, fmax(1, shared[_i].most * load));
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* Nobody needs log_expert_load for that, nor is it told without being asked for. */
+START_TEST(loads_are_told_apart) {
+    MxArena arena = {.name = "told"};
+    MxTrainState *state = make_empty_step(
+        &arena, "base_num_decoder_layers=2 vocab_size=300 decoder_block=mixtral num_experts=4",
+        "log_expert_load=none moe_log_max_load_ratio=true max_target_length=8");
+    int n;
+    const MxTold *told = mx_train_told(state, &n);
+    ck_assert_int_eq(n, 2);
+    ck_assert_str_eq(told[0].metric, "learning/moe_max_load_ratio");
+    ck_assert_double_eq(told_value(state, "learning/moe_max_load_ratio_mean"), 1);
+    mx_arena_release(&arena);
+}
+END_TEST
+
 Suite *told_suite(void) {
     Suite *suite = suite_create("told");
     TCase *tcase = tcase_create("layers");
@@ -161,6 +224,8 @@ Suite *told_suite(void) {
     tcase_add_test(tcase, biases_of_routers_have_norms);
     tcase_add_test(tcase, zeros_are_counted);
     tcase_add_loop_test(tcase, loads_of_experts_are_told, 0, MX_COUNT(chosen));
+    tcase_add_loop_test(tcase, loads_of_ranks_are_told, 0, MX_COUNT(shared));
+    tcase_add_test(tcase, loads_are_told_apart);
     suite_add_tcase(suite, tcase);
     return suite;
 }
