@@ -64,6 +64,7 @@ static void help_key(MxText *out, const ConfigRow *row) {
         [CONFIG_LATER] = "not implemented yet; only its default is accepted",
         [CONFIG_COMPUTED] = "accepted, but has no effect: it is computed",
         [CONFIG_ALIAS] = "another name",
+        [CONFIG_SECTION] = "a map of keys, which may also stand by themselves",
     };
     static const char *const on_resume[] = {
         [CONFIG_FREE] = "may change",
@@ -72,7 +73,7 @@ static void help_key(MxText *out, const ConfigRow *row) {
     };
     if (row->class != CONFIG_BUILT) {
         const char *word = row->class == CONFIG_COMPUTED ? "from"
-                           : row->class == CONFIG_ALIAS  ? "of"
+                           : row->class >= CONFIG_ALIAS  ? "of"
                                                          : "default";
         mx_text_add(out, "%s\n  %s\n  %s %s\n", row->name, classes[row->class], word,
                     *row->fallback ? row->fallback : "\"\"");

@@ -46,6 +46,7 @@ const ConfigRow config_rows[] = {
 #define MX_KNOWN_LATER(t, key, text, ok)   {KNOWN(CONFIG_LATER, CONFIG_##t, key, text), .also = ok},
 #define MX_KNOWN_COMPUTED(key, from)       {KNOWN(CONFIG_COMPUTED, CONFIG_node, key, from)},
 #define MX_KNOWN_ALIAS(key, real)          {.name = key, .class = CONFIG_ALIAS, .fallback = real},
+#define MX_KNOWN_SECTION(key, keys)        {.name = key, .class = CONFIG_SECTION, .fallback = keys},
 #include <mx/config_known.def>
 #undef MX_KNOWN_QUIET
 #undef MX_KNOWN_INERT
@@ -53,6 +54,7 @@ const ConfigRow config_rows[] = {
 #undef MX_KNOWN_LATER
 #undef MX_KNOWN_COMPUTED
 #undef MX_KNOWN_ALIAS
+#undef MX_KNOWN_SECTION
     // clang-format on
 };
 const int config_row_count = MX_COUNT(config_rows);

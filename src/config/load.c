@@ -7,9 +7,10 @@ static void init_names(ConfigLoad *load) {
     mx_map_init(&load->sections, load->arena);
     for (int i = 0; i < config_row_count; i++) {
         mx_map_set(&load->rows, config_rows[i].name, i);
-        const char *name = config_rows[i].name, *dot = strchr(name, '.');
-        if (!dot) continue;
-        mx_map_set(&load->sections, mx_arena_strndup(load->arena, name, (size_t)(dot - name)), i);
+        const char *name = config_rows[i].name;
+        size_t n = strcspn(name, ".");
+        if (name[n] || config_rows[i].class == CONFIG_SECTION)
+            mx_map_set(&load->sections, mx_arena_strndup(load->arena, name, n), i);
     }
 }
 
@@ -18,7 +19,7 @@ static void read_defaults(ConfigLoad *load) {
     MxText text;
     mx_text_init(&text, load->arena);
     for (int i = 0; i < config_row_count; i++)
-        if (config_rows[i].class != CONFIG_COMPUTED && config_rows[i].class != CONFIG_ALIAS)
+        if (config_rows[i].class < CONFIG_COMPUTED)
             mx_text_add(&text, "%s: %s\n", config_rows[i].name, config_rows[i].fallback);
     ConfigSource *source = config_source_add(load, "<default>", text.data, text.len, false);
     const MxYaml *map = config_parse(load, source, 0);

@@ -26,6 +26,9 @@ static bool is_elsewhere(const ConfigRow *row) {
 static bool is_alias(const ConfigRow *row) {
     return row->class == CONFIG_ALIAS;
 }
+static bool is_section(const ConfigRow *row) {
+    return row->class == CONFIG_SECTION;
+}
 static bool is_computed(const ConfigRow *row) {
     return row->class == CONFIG_COMPUTED;
 }
@@ -70,6 +73,10 @@ static void add_accepted(MxText *out, const ConfigRow *row) {
     if (*row->also) mx_text_add(out, ", %s", config_words(out->arena, row->also));
 }
 
+static void add_keys(MxText *out, const ConfigRow *row) {
+    mx_text_add(out, "`%s`", config_join(out->arena, row->fallback, "`, `"));
+}
+
 static void add_where(MxText *out, const ConfigRow *row) {
     mx_text_add(out, "%s", row->where);
 }
@@ -100,6 +107,8 @@ static const struct Section {
      "does the same here.",
      is_elsewhere, "here", "---", add_where},
     {"Other names of keys", "Both names are read.", is_alias, "the key", "---", add_default},
+    {"Maps of keys", "A key below one of these is the same as the key by itself.", is_section,
+     "keys", "---", add_keys},
     {"Keys that are computed", "They may be set. A warning says that they have no effect.",
      is_computed, "from", "---", add_default},
     {"Keys whose values all mean the same here", "They are accepted without a message.", is_quiet,

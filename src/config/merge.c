@@ -15,19 +15,33 @@ static bool is_map(int row) {
            !strcmp(config_rows[row].fallback, "{}");
 }
 
+static bool is_class(int row, ConfigClass class) {
+    return row >= 0 && config_rows[row].class == class;
+}
+
+/* A key without the section that it is below: special_tokens.solution_end_token. */
+static const char *outside(const ConfigLoad *load, const char *key) {
+    size_t n = strcspn(key, ".");
+    if (!key[n]) return key;
+    int row = (int)mx_map_get(&load->rows, mx_arena_strndup(load->arena, key, n), -1);
+    const char *rest = key + n + 1;
+    const char *word = mx_arena_strndup(load->arena, rest, strcspn(rest, "."));
+    bool is_below =
+        is_class(row, CONFIG_SECTION) && config_word_in(config_rows[row].fallback, word);
+    return is_below ? rest : key;
+}
+
 int config_find(const ConfigLoad *load, const char *key) {
+    key = outside(load, key);
     int i = (int)mx_map_get(&load->rows, key, -1);
     const char *dot = i < 0 ? strchr(key, '.') : NULL;
     for (; dot; dot = strchr(dot + 1, '.')) { /* part of a map: dpo.loss_weights.sft */
         const char *map = mx_arena_strndup(load->arena, key, (size_t)(dot - key));
         int row = (int)mx_map_get(&load->rows, map, -1);
-        bool is_later = row >= MX_KEY_COUNT && config_rows[row].type == CONFIG_node &&
-                        config_rows[row].class == CONFIG_LATER;
-        if (is_later || (row >= 0 && is_map(row))) return row;
+        if (row >= 0 && is_map(row)) return row;
     }
-    if (i >= 0 && config_rows[i].class == CONFIG_ALIAS)
-        i = (int)mx_map_get(&load->rows, config_rows[i].fallback, -1);
-    return i;
+    if (is_class(i, CONFIG_ALIAS)) i = (int)mx_map_get(&load->rows, config_rows[i].fallback, -1);
+    return is_class(i, CONFIG_SECTION) ? -1 : i;
 }
 
 void config_unrecognized(ConfigLoad *load, const char *key, MxWhere where) {
@@ -64,7 +78,7 @@ static void apply_pair(ConfigLoad *load, const char *key, const MxYamlPair *pair
     if (was_found && config_node_equal(load->arena, pair->value, slot->given[CONFIG_FROM_DEFAULT]))
         return;
     if (is_map(i))
-        add_to_map(load, i, key, pair, layer);
+        add_to_map(load, i, outside(load, key), pair, layer);
     else
         slot->given[layer] = pair->value;
     if (layer == CONFIG_FROM_FILE)

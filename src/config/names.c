@@ -50,8 +50,10 @@ const char *config_meant_key(MxArena *arena, const char *key) {
                                name->remark);
     const char *near = key_in_section(arena, key);
     const char **keys = mx_new_n(arena, const char *, config_row_count);
-    for (int i = 0; i < config_row_count; i++) keys[i] = config_rows[i].name;
-    if (!near) near = mx_nearest(key, keys, config_row_count);
+    int n = 0;
+    for (int i = 0; i < config_row_count; i++)
+        if (config_rows[i].class != CONFIG_SECTION) keys[n++] = config_rows[i].name;
+    if (!near) near = mx_nearest(key, keys, n);
     return near ? mx_arena_printf(arena, "did you mean \"%s\"?", near) : NULL;
 }
 

@@ -25,6 +25,7 @@ typedef enum ConfigClass {
     CONFIG_LATER,     /* only its default for now */
     CONFIG_COMPUTED,  /* told that it has no effect */
     CONFIG_ALIAS,     /* fallback holds the key it stands for */
+    CONFIG_SECTION,   /* a map; fallback holds the keys below it, a space between them */
 } ConfigClass;
 
 /* What a value may do when a run goes on that was begun with another one. */
@@ -200,7 +201,7 @@ void config_read_overrides(ConfigLoad *load, const MxConfigRequest *request);
 void config_read_environment(ConfigLoad *load, char *const *environ);
 /* config_apply — every pair of a map into a layer; reports unrecognized keys. */
 void config_apply(ConfigLoad *load, const MxYaml *map, ConfigLayer layer);
-/* config_find — the row of a key (aliases followed), or -1. */
+/* config_find — the row of a key (aliases and sections followed), or -1. */
 int config_find(const ConfigLoad *load, const char *key);
 void config_unrecognized(ConfigLoad *load, const char *key, MxWhere where);
 /* config_apply_overrides — the keys of a map over all layers, for one of two models; a key that the

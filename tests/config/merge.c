@@ -237,6 +237,41 @@ START_TEST(anchors_aliases_and_merge_keys) {
 }
 END_TEST
 
+/* A key below a section is the key by itself, wherever it is set; the last line of a file counts.
+ */
+START_TEST(sections_hold_keys) {
+    Loaded l = load_config("special_tokens:\n  solution_end_token: <end>\n"
+                           "reward: {reward_exact_answer: 7, reward_partial_format_match: 1}\n"
+                           "evaluation: {num_eval_passes: 2, generation_configs: {greedy: "
+                           "{eval_temperature: 0.5, eval_top_k: 4, eval_top_p: 1}}}\ncluster: "
+                           "{num_trainer_slices: -1}\nvllm: {}\n",
+                           "use_grpo=true\nrl.reward=maxtext\npacking=false\ndataset_type=hf\n"
+                           "hf_train_files=x.jsonl\nreward.reward_partial_format_match=3\n"
+                           "num_test_batches=1",
+                           NULL);
+    ck_assert_msg(l.ok, "%s", l.err.text.data);
+    ck_assert_str_eq(l.config->solution_end_token, "<end>");
+    ck_assert_double_eq(l.config->reward_exact_answer, 7);
+    ck_assert_double_eq(l.config->reward_partial_format_match, 3);
+    ck_assert_int_eq(l.config->num_eval_passes, 2);
+    const MxYaml *greedy = mx_yaml_get(l.config->generation_configs, "greedy");
+    ck_assert_double_eq(mx_yaml_get(greedy, "eval_temperature")->number, 0.5);
+    unload(&l);
+    Loaded m =
+        load_config("special_tokens: {steps: 3}\nreward: 5\ncluster: {num_trainer_slices: 2}\n",
+                    "vllm.none=1\nevaluation=x", NULL);
+    ck_assert_int_eq(m.err.count, 4);
+    ck_assert_ptr_nonnull(strstr(m.err.text.data, "unrecognized key \"special_tokens.steps\""));
+    ck_assert_ptr_nonnull(strstr(m.err.text.data, "reward: wants keys below it, found 5"));
+    ck_assert_ptr_nonnull(strstr(m.err.text.data, "unrecognized key \"vllm.none\""));
+    ck_assert_ptr_nonnull(strstr(m.err.text.data, "evaluation: wants keys below it, found \"x\""));
+    unload(&m);
+    Loaded n = load_config("cluster: {num_trainer_slices: 2}\n", NULL, NULL);
+    ck_assert_str_eq(n.config->warnings.item[0], "no effect on this machine: num_trainer_slices");
+    unload(&n);
+}
+END_TEST
+
 START_TEST(all_errors_in_one_pass) {
     Loaded l = load_config("stepz: 1\nhead_dim: odd\ndtype: float99\n",
                            "learning_rate=x\nlora_rank=4\nsteps=0", "M_PACKING=maybe");
@@ -259,6 +294,7 @@ TCase *merge_cases(void) {
     tcase_add_test(tc, a_preset_gets_its_rope_type);
     tcase_add_test(tc, axis_rules_merge_by_name);
     tcase_add_test(tc, anchors_aliases_and_merge_keys);
+    tcase_add_test(tc, sections_hold_keys);
     tcase_add_test(tc, all_errors_in_one_pass);
     return tc;
 }
