@@ -70,6 +70,7 @@ typedef struct MxEncoder {
     bool splits_colours;  /* of a patch all of red stands before green and blue */
     bool rounds;          /* values of pixels are made in bf16 */
     bool is_cubic;        /* pictures are resized bicubic, else bilinear */
+    bool drops;    /* between the layers that turn patches into tokens some values are dropped */
     bool is_plain; /* values of pixels are 0 … 1, else -1 … 1, where no file says otherwise */
     /* What the tokenizer calls what stands in a text for an image, before the image, for each of
      * its tokens, and behind it; and the text around these. */

@@ -132,6 +132,8 @@ typedef struct MxDraws {
 
 /* mx_model_vision — the image encoder of a config's model; the config must have been checked. */
 MxVision mx_model_vision(const MxConfig *config);
+/* mx_model_drops_images — whether training drops values of its (projector_dropout_for_vit). */
+bool mx_model_drops_images(const MxConfig *config);
 
 /* The images of a micro-batch: pixels, or rows that were computed from them before. */
 typedef struct MxModelImages {

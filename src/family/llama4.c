@@ -89,6 +89,7 @@ const MxEncoder encoder_llama4 = {
     .keeps_squares = true,
     .splits_colours = true,
     .rounds = true,
+    .drops = true,
     .mark = "<|image|>",
     .begin = "<|image_start|>",
     .token = "<|patch|>",

@@ -46,6 +46,11 @@ MxVision mx_model_vision(const MxConfig *c) {
     return v;
 }
 
+bool mx_model_drops_images(const MxConfig *c) {
+    return c->use_multimodal && mx_encoder_find(c->vision_encoder_block)->drops &&
+           c->enable_dropout && c->projector_dropout_for_vit > 0;
+}
+
 /* ---- parameters */
 
 int vision_bare(const Place *p, const char *name, MxShape shape, int n_contract, MxInit init) {

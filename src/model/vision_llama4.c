@@ -78,6 +78,19 @@ static MxValue shuffle(const Sight *s, MxValue x) {
     return mx_reshape(t, x, MX_SHAPE(B, N * v->tokens, v->pool * v->pool * D));
 }
 
+/* Each value by itself. MaxText drops in evaluations too, whatever enable_dropout says. */
+static MxValue drop(const Pass *p, MxValue x) {
+    const MxConfig *c = p->model->config;
+    if (!p->draws || !mx_model_drops_images(c)) return x;
+    MxShape shape = mx_trace_type(p->t, x).shape;
+    MxDropoutAttr attr = {.rate = c->projector_dropout_for_vit,
+                          .seed = (uint64_t)c->init_weights_seed,
+                          .stream = (uint64_t)p->draws->n_streams++};
+    x = mx_reshape(p->t, x, MX_SHAPE(shape.dim[0], shape.dim[1] * shape.dim[2]));
+    x = mx_dropout(p->t, x, p->draws->rows, p->draws->step, attr);
+    return mx_reshape(p->t, x, shape);
+}
+
 static MxValue see(const Sight *outer, const void *own) {
     const Pass *p = outer->pass;
     const Leaves *l = own;
@@ -90,6 +103,7 @@ static MxValue see(const Sight *outer, const void *own) {
     for (int i = 0; i < 2; i++) {
         x = model_project(p, x, l->shuffle[i].kernel, -1);
         x = mx_activate(p->t, x, MX_GELU_EXACT);
+        if (i == 0) x = drop(p, x);
     }
     p->t->scope = "vision_encoder/Llama4MultiModalProjector_0";
     return model_project(p, x, l->projection.kernel, -1);

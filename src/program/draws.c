@@ -11,7 +11,7 @@ typedef struct Draws {
 } Draws;
 
 bool program_draws(const MxConfig *config) {
-    return mx_config_drops(config) || config->use_random_routing;
+    return mx_config_drops(config) || mx_model_drops_images(config) || config->use_random_routing;
 }
 
 static int64_t rows_of(const MxTrainState *s) {

@@ -281,6 +281,42 @@ START_TEST(what_is_frozen_stays) {
 }
 END_TEST
 
+/* Llama 4's layers that turn patches into tokens, of which training leaves values out; with all of
+ * them left out tokens of images are zeros, and nothing of the encoder has a gradient. */
+START_TEST(values_of_images_are_dropped) {
+    static const char *const rates[] = {"0.0", "0.5", "0.5 gradient_accumulation_steps=2", "1.0"};
+    double loss[MX_COUNT(rates)], eval[MX_COUNT(rates)];
+    for (int r = 0; r < MX_COUNT(rates); r++) {
+        Sees s;
+        char more[128];
+        bool is_split = strchr(rates[r], ' ') != NULL;
+        snprintf(more, sizeof more,
+                 "projector_dropout_for_vit=%s freeze_vision_encoder_params=false%s", rates[r],
+                 is_split ? " per_device_batch_size=1" : "");
+        if (!open_sees(&s, &eyes[1], more)) return;
+        loss[r] = mx_train_loss_and_grad(s.state, &s.batch).loss;
+        eval[r] = mx_train_eval(s.state, &s.batch).loss;
+        MxTree tree = golden_gradient_tree(&s.arena, s.state);
+        for (int i = 0; i < tree.n; i++) {
+            const MxLeaf *leaf = &tree.leaves[i];
+            if (!leaf->data || !strstr(leaf->path, "vision_encoder/")) continue;
+            double most = 0;
+            for (int64_t k = 0; k < mx_shape_count(leaf->shape); k++)
+                most = fmax(most, fabs((double)((const float *)leaf->data)[k]));
+            ck_assert_msg((most > 0) == (r < 3), "%s", leaf->path);
+        }
+        mx_arena_release(&s.arena);
+    }
+    ck_assert(isfinite(loss[1]) && isfinite(loss[3]));
+    ck_assert_double_gt(fabs(loss[1] - loss[0]), 1e-4);
+    ck_assert_double_gt(fabs(loss[3] - loss[0]), 1e-4);
+    ck_assert_double_gt(fabs(loss[3] - loss[1]), 1e-4);
+    ck_assert_double_le(fabs(loss[2] - loss[1]), 1e-6);
+    ck_assert_double_le(fabs(eval[0] - loss[0]), 1e-5);
+    ck_assert(eval[1] == eval[0] && eval[3] == eval[0]);
+}
+END_TEST
+
 Suite *images_suite(void) {
     Suite *suite = suite_create("images");
     TCase *tcase = tcase_create("images");
@@ -289,6 +325,7 @@ Suite *images_suite(void) {
                         MX_COUNT(eyes) * MX_COUNT(forms));
     tcase_add_loop_test(tcase, encoders_go_to_peft_and_back, 0, MX_COUNT(eyes));
     tcase_add_loop_test(tcase, what_is_frozen_stays, 0, MX_COUNT(steps));
+    tcase_add_test(tcase, values_of_images_are_dropped);
     suite_add_tcase(suite, tcase);
     return suite;
 }
