@@ -77,7 +77,8 @@ static void help_key(MxText *out, const ConfigRow *row) {
                                                          : "default";
         mx_text_add(out, "%s\n  %s\n  %s %s\n", row->name, classes[row->class], word,
                     *row->fallback ? row->fallback : "\"\"");
-        if (row->where) mx_text_add(out, "  instead  %s\n", row->where);
+        const char *instead = row->where ? row->where : row->doc;
+        if (instead) mx_text_add(out, "  instead  %s\n", instead);
         return;
     }
     const ConfigGroup *group = config_group_of((MxKey)(row - config_rows));

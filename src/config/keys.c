@@ -44,6 +44,8 @@ const ConfigRow config_rows[] = {
 #define MX_KNOWN_ELSEWHERE(t, key, text, x) \
     {KNOWN(CONFIG_ELSEWHERE, CONFIG_##t, key, text), .where = x},
 #define MX_KNOWN_LATER(t, key, text, ok)   {KNOWN(CONFIG_LATER, CONFIG_##t, key, text), .also = ok},
+#define MX_KNOWN_INSTEAD(t, key, text, x)  \
+    {KNOWN(CONFIG_LATER, CONFIG_##t, key, text), .also = "", .doc = x},
 #define MX_KNOWN_COMPUTED(key, from)       {KNOWN(CONFIG_COMPUTED, CONFIG_node, key, from)},
 #define MX_KNOWN_ALIAS(key, real)          {.name = key, .class = CONFIG_ALIAS, .fallback = real},
 #define MX_KNOWN_SECTION(key, keys)        {.name = key, .class = CONFIG_SECTION, .fallback = keys},
@@ -52,6 +54,7 @@ const ConfigRow config_rows[] = {
 #undef MX_KNOWN_INERT
 #undef MX_KNOWN_ELSEWHERE
 #undef MX_KNOWN_LATER
+#undef MX_KNOWN_INSTEAD
 #undef MX_KNOWN_COMPUTED
 #undef MX_KNOWN_ALIAS
 #undef MX_KNOWN_SECTION

@@ -56,6 +56,7 @@ static void refuse_later(ConfigLoad *load, const ConfigRow *row, const MxYaml *n
                                   : mx_arena_printf(load->arena, "%s works", fallback);
     config_report(load, node->where, "%s: not available yet (got %s; only %s now)", row->name,
                   config_quote(load->arena, node), also);
+    if (row->doc) config_hint(load, "%s", row->doc);
 }
 
 /* Of a program of ours that this load is not for. */

@@ -71,6 +71,7 @@ static void add_words(MxText *out, const ConfigRow *row) {
 static void add_accepted(MxText *out, const ConfigRow *row) {
     add_value(out, row->fallback);
     if (*row->also) mx_text_add(out, ", %s", config_words(out->arena, row->also));
+    if (row->doc) mx_text_add(out, "; instead, %s", row->doc);
 }
 
 static void add_keys(MxText *out, const ConfigRow *row) {

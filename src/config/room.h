@@ -49,7 +49,7 @@ typedef struct ConfigRow {
     bool has_range, has_other, is_open_above, is_open_below;
     double lo, hi, other; /* lo ≤ value ≤ hi (open: <), or value == other */
     ConfigOnResume on_resume;
-    const char *unit, *doc;
+    const char *unit, *doc; /* doc of later rows: what of ours does it, or NULL */
 } ConfigRow;
 
 typedef struct ConfigGroup {
