@@ -2,7 +2,7 @@
 #
 # Rooms, lowest first.  A room may use only the rooms on its own line, and theirs.
 # A room's tests are linked against exactly that closure, so an upward call does not link.
-ROOMS       := base tree family config shard graph ops optim model lower device run store text chat image data ckpt program generate serve train plan report
+ROOMS       := base tree family config shard graph ops optim model lower device run store text guide chat image data ckpt program generate serve train plan report
 USES.base   :=
 USES.tree   := base
 USES.family := tree
@@ -17,12 +17,13 @@ USES.device := ops
 USES.run    := lower device
 USES.store  := base
 USES.text   := base
+USES.guide  := text
 USES.chat   := text
 USES.image  := base
 USES.data   := store chat image family
 USES.ckpt   := family store config
 USES.program := run optim model data config shard
-USES.generate := program ckpt text data
+USES.generate := program ckpt text guide data
 USES.serve  := generate
 USES.train  := generate
 USES.plan   := train

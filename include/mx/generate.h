@@ -6,6 +6,7 @@
 #include <mx/chat.h>
 #include <mx/ckpt.h>
 #include <mx/data_images.h>
+#include <mx/guide.h>
 #include <mx/program.h>
 #include <mx/text.h>
 
@@ -104,12 +105,8 @@ typedef struct MxGenerate {
     /* Called with the text of a reply as it is generated, in whole characters; text that may begin
      * a stop is held back. NULL = none. */
     void (*say)(void *context, const char *text, size_t n);
-    /* Which tokens may come next: sets logits [vocab] of the others to -INFINITY; false = none may,
-     * which cuts the reply. Then `accept` is told which one came, and returns whether it completes
-     * the reply. NULL = all. */
-    bool (*limit)(void *context, float *logits, int64_t vocab);
-    bool (*accept)(void *context, int32_t id);
     void *context;
+    MxGuide *guide;  /* a reply becomes a text of its grammar, or is cut; NULL = any text */
     uint64_t stream; /* number of the first prompt, for random numbers; the next ones follow … */
     const int64_t *numbers; /* [n] … or, of mx_generate, have these, added to it; NULL = 0, 1, … */
     int64_t longest; /* of mx_generate: a prompt and its reply have at most so many tokens together;
@@ -248,6 +245,7 @@ typedef struct MxSpeak {
     MxWeights weights;
     const char **stops; /* [n_stops] see MxGenerate */
     int n_stops;
+    const char *json_schema; /* a file: replies are JSON that this schema allows; NULL = any text */
     bool json; /* a line {"ids", "text", "logprobs"} for each prompt, "text" null without a
                   tokenizer; otherwise only text, as it is generated */
     int64_t max_tokens;

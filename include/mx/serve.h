@@ -20,7 +20,7 @@ typedef struct MxAsk {
     MxSampling sampling;
     int64_t max_tokens; /* 0 = only the prompt is wanted, with `echoes` */
     bool has_seed;
-    bool wants_json;           /* an answer is the text of a JSON object */
+    const MxJson *schema;      /* that an answer's JSON is of; NULL = it is any text */
     bool has_tools;            /* which the chat template gets */
     bool calls_one;            /* at most one call is told */
     bool streams, tells_usage; /* tells_usage: send the usage at the end of a stream */

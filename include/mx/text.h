@@ -115,6 +115,11 @@ bool mx_tokenizer_encode(MxArena *arena, const MxTokenizer *tokenizer, MxEncodin
 char *mx_tokenizer_decode(MxArena *arena, const MxTokenizer *tokenizer, const int32_t *ids,
                           int64_t n, bool skip_special, size_t *n_bytes);
 
+/* mx_tokenizer_bytes — the bytes that a token stands for, whether they are characters or parts of
+ * some; NULL = its text depends on what stands beside it, or is none. */
+const char *mx_tokenizer_bytes(MxArena *arena, const MxTokenizer *tokenizer, int32_t id,
+                               size_t *n_bytes);
+
 /* Text of tokens in a stream. Returned text never ends in a part of a character, unless the tokens
  * do. */
 typedef struct MxTextStream MxTextStream;

@@ -28,14 +28,14 @@ static bool choose(const MxSequences *s, Row *row, const float *logits, MxChoice
     MxArena scratch = {.name = "logits"};
     const float *own = logits;
     bool ok = true;
-    if (how->limit) {
+    if (how->guide) {
         float *copy = mx_new_n(&scratch, float, s->vocab);
         memcpy(copy, logits, (size_t)s->vocab * sizeof *copy);
-        ok = how->limit(how->context, copy, s->vocab);
+        ok = mx_guided_limit(&row->guided, copy, s->vocab);
         own = copy;
     }
     if (ok) *out = mx_sample(&how->sampling, own, s->vocab, &row->all, row->n_prompt, row->stream);
-    if (ok && how->limit) out->logprob = (double)logits[out->id] - mx_log_sum(logits, s->vocab);
+    if (ok && how->guide) out->logprob = (double)logits[out->id] - mx_log_sum(logits, s->vocab);
     mx_arena_release(&scratch);
     return ok;
 }
@@ -73,7 +73,7 @@ static void add_next(const MxSequences *s, const Next *next) {
     mx_likeliest(next->logits, s->vocab, row->n_top, row->top + place * row->n_top);
     row->all.ids[row->all.n++] = id;
     bool ends = row_is_among(how->ends, how->n_ends, id), is_full = row->all.n == row->most;
-    bool completes = how->accept && how->accept(how->context, id);
+    bool completes = how->guide && mx_guided_accept(&row->guided, id);
     row->is_over = ends || completes || is_full;
     bool stops = row_add_text(row, id);
     row->is_cut = is_full && !ends && !completes && !stops;
@@ -292,6 +292,7 @@ int mx_sequences_join(MxSequences *s, MxArena *arena, const MxGenerate *how, con
     row->n_top = how->n_top < s->vocab ? how->n_top : s->vocab;
     row->top = mx_new_n(arena, MxChoice, n_told * row->n_top);
     mx_text_init(&row->text, arena);
+    if (how->guide) mx_guided_init(&row->guided, arena, how->guide);
     if (how->tokenizer) row->text_stream = mx_text_stream_new(arena, how->tokenizer, true);
     return i;
 }

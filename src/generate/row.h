@@ -24,6 +24,7 @@ typedef struct Row {
     int64_t n_top;
     Positions positions;
     uint64_t stream, joined;   /* joined: when, among all that did */
+    MxGuided guided;           /* with how->guide */
     MxTextStream *text_stream; /* NULL = there is no text */
     MxText text;
     size_t said;          /* bytes of it */

@@ -128,8 +128,27 @@ static bool write_logits(MxArena *arena, const Speaker *s, MxPrompt *prompts, in
     return ok && mx_h5_close(file, err);
 }
 
+static bool read_schema(MxArena *arena, Speaker *s, MxError *err) {
+    enum { LARGEST = 1 << 24 };
+    const char *path = s->what->json_schema;
+    MxGenerate *how = &s->how;
+    MxBytes file;
+    MxGrammar *grammar;
+    if (!s->tokenizer)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--json-schema: \"%s\" has no tokenizer",
+                       s->dir);
+    if (!mx_file_read(arena, path, LARGEST, &file, err)) return false;
+    const MxJson *schema = mx_json_parse(arena, (const char *)file.data, file.size, path, err);
+    if (!schema || !mx_grammar_of_schema(arena, schema, path, &grammar, err)) return false;
+    const MxVocabulary *vocabulary =
+        mx_vocabulary_new(arena, s->tokenizer, how->ends, how->n_ends, NULL, 0);
+    how->guide = mx_guide_new(arena, grammar, vocabulary);
+    return true;
+}
+
 static bool find_model(MxArena *arena, Speaker *s, bool sees, MxError *err) {
-    if (!mx_speak_find(arena, s->dir, sees, s->tokenizer, s->what, &s->source, &s->how, err))
+    if (!mx_speak_find(arena, s->dir, sees, s->tokenizer, s->what, &s->source, &s->how, err) ||
+        (s->what->json_schema && !read_schema(arena, s, err)))
         return false;
     s->how.say = s->what->json || s->what->asks ? NULL : print_text;
     return true;

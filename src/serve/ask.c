@@ -213,10 +213,18 @@ static bool read_modalities(Reader *r, const Member *m, const MxJson *value) {
     return (mx_json_length(value) == 1 && text && !strcmp(text, "text")) || misfits(r, m, value);
 }
 
+/* What an answer is: any text, any object, or of a schema. */
 static bool read_format(Reader *r, const Member *m, const MxJson *value) {
+    static const char any[] = "{\"type\": \"object\"}";
     const char *type = mx_json_string(mx_json_get(value, "type"));
-    r->ask->wants_json = type && !strcmp(type, "json_object");
-    return r->ask->wants_json || (type && !strcmp(type, "text")) || misfits(r, m, value);
+    const MxJson *own = mx_json_get(value, "json_schema");
+    bool is_object = type && !strcmp(type, "json_object");
+    if (type && !strcmp(type, "text")) return true;
+    if (is_object) r->ask->schema = mx_json_get(value, "schema");
+    if (is_object && !r->ask->schema)
+        r->ask->schema = mx_json_parse(r->arena, any, strlen(any), "schema", r->err);
+    if (type && !strcmp(type, "json_schema")) r->ask->schema = mx_json_get(own, "schema");
+    return r->ask->schema || misfits(r, m, value);
 }
 
 // clang-format off
@@ -259,7 +267,7 @@ static const Member members[] = {
     ROW("prediction",          CHAT,       read_empty,          "null" LATER, .low = 0),
     ROW("reasoning_effort",    CHAT,       read_empty,          "null" LATER, .low = 0),
     ROW("web_search_options",  CHAT,       read_empty,          "null" LATER, .low = 0),
-    ROW("response_format",     CHAT,       read_format,         "{\"type\": \"text\"} or {\"type\": \"json_object\"}" LATER, .low = 0),
+    ROW("response_format",     CHAT,       read_format,         "{\"type\": \"text\"}, {\"type\": \"json_object\"} or {\"type\": \"json_schema\", \"json_schema\": {\"schema\": …}}", .low = 0),
     ROW("store",               CHAT,       read_false,          "false" LATER, .low = 0),
     ROW("user",                BOTH,       read_note,           NULL, .low = 0),
     ROW("metadata",            BOTH,       read_note,           NULL, .low = 0),
@@ -299,7 +307,7 @@ static bool check_whole(const Reader *r, MxAskKind kind) {
         {!ask->tells_usage || ask->streams, "stream_options", "\"stream\": true with it"},
         {!ask->n_top || ask->tells_logprobs, "top_logprobs", "\"logprobs\": true with it"},
         {ask->max_tokens || ask->echoes, "max_tokens", "above 0 without \"echo\": true"},
-        {!ask->wants_json || !ask->has_tools, "response_format", "no \"tools\" with json_object"},
+        {!ask->schema || !ask->has_tools, "response_format", "no \"tools\" with JSON"},
         {ask->best_of >= ask->n, "best_of", "no less than \"n\""},
         {ask->best_of == ask->n || !ask->streams, "best_of", "no \"stream\" with it"},
         {ask->n_prompts * ask->best_of <= MX_ASK_MOST_REPLIES, needs,

@@ -4,7 +4,7 @@
 #define SERVE_INTERNAL_H
 
 #include "calls.h"
-#include "vocabulary.h"
+#include "guides.h"
 
 #include <mx/serve.h>
 
@@ -37,9 +37,7 @@ typedef struct Choice {
     MxReply reply;  /* once it is over */
     int64_t n_told; /* tokens that events have had */
     bool has_echoed;
-    Calls *calls;                 /* of tools; NULL = the text is not read */
-    const Vocabulary *vocabulary; /* of an answer that is JSON; NULL = it need not be */
-    JsonText json;
+    Calls *calls;        /* of tools; NULL = the text is not read */
     size_t content_told; /* bytes that events have had */
     int64_t n_calls_told;
 } Choice;
@@ -61,6 +59,8 @@ struct Job {
     int64_t created; /* seconds of the epoch */
     const char *model;
     const MxTokenizer *tokenizer; /* NULL = none */
+    MxGuide *guide;               /* of the replies; NULL = none */
+    Guided *guided;               /* that it is of; NULL = it is the job's */
     bool has_begun;               /* its answer */
     void *connection;             /* http.c's */
 };

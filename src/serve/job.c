@@ -12,6 +12,12 @@ static void begin(Job *job, int status, bool streams) {
     job->has_begun = true;
 }
 
+/* The job is gone. */
+static void end(Job *job) {
+    if (job->guided) guides_leave(job->guided);
+    http_end(job);
+}
+
 static void leave(Server *s, Choice *choice) {
     if (choice->row >= 0) choice->reply = mx_sequences_leave(s->sequences, choice->row);
     choice->row = -1;
@@ -23,7 +29,7 @@ void job_fail(Server *s, Job *job, const Trouble *t) {
     for (int64_t i = 0; i < job->n_joined; i++) leave(s, &job->choice[i]);
     begin(job, t->status, false);
     write_text(job, text);
-    http_end(job);
+    end(job);
 }
 
 /* ---- events */
@@ -136,24 +142,31 @@ static bool read_prompts(const Server *s, Job *job, MxError *err) {
     return true;
 }
 
-static bool limit(void *context, float *logits, int64_t vocab) {
-    const Choice *choice = context;
-    return vocabulary_limit(choice->vocabulary, &choice->json, logits, vocab);
-}
-
-static bool accept_token(void *context, int32_t id) {
-    Choice *choice = context;
-    return vocabulary_add(choice->vocabulary, &choice->json, id);
-}
-
 /* The first such request takes the time to read the vocabulary. */
-static void limit_to_json(Server *s, Choice *choice) {
+static const MxVocabulary *vocabulary_of(Server *s) {
     const MxGenerate *how = &s->how;
     if (!s->vocabulary)
-        s->vocabulary = vocabulary_new(s->arena, s->what->tokenizer, how->ends, how->n_ends);
-    choice->vocabulary = s->vocabulary;
-    choice->how.limit = limit;
-    choice->how.accept = accept_token;
+        s->vocabulary = mx_vocabulary_new(s->arena, s->what->tokenizer, how->ends, how->n_ends,
+                                          s->shown, s->n_shown);
+    return s->vocabulary;
+}
+
+/* The guide of the replies, if they are held to a grammar; one that was made before, if it is of
+ * the same. */
+static bool find_guide(Server *s, Job *job, MxError *err) {
+    if (!job->ask.schema) return true;
+    const char *key = mx_json_dump(&job->arena, job->ask.schema, false);
+    MxGrammar *grammar;
+    job->ask.wrong = "response_format";
+    job->guided = guides_find(&s->guides, key);
+    bool is_new = !job->guided;
+    if (is_new) job->guided = guides_new(&s->guides, key);
+    MxArena *arena = job->guided ? &job->guided->arena : &job->arena;
+    bool ok = !is_new || mx_grammar_of_schema(arena, job->ask.schema, "schema", &grammar, err);
+    if (ok && is_new) job->guide = mx_guide_new(arena, grammar, vocabulary_of(s));
+    if (ok && is_new && job->guided) job->guided->guide = job->guide;
+    if (ok) job->guide = job->guided ? job->guided->guide : job->guide;
+    return ok;
 }
 
 static void read_calls(const Server *s, Choice *choice) {
@@ -188,7 +201,7 @@ static void prepare(Server *s, Job *job) {
         how->say = ask->streams ? say : NULL;
         how->context = choice;
         if (ask->has_tools && s->habits.format) read_calls(s, choice);
-        if (ask->wants_json) limit_to_json(s, choice);
+        how->guide = job->guide;
         how->stream = ask->has_seed ? (uint64_t)(i % ask->best_of) : s->n_streams++;
     }
 }
@@ -203,7 +216,7 @@ bool job_read(Server *s, Job *job) {
     bool ok = mx_ask_read(&job->arena, job->kind, job->body.data, job->body.len, s->what->speak,
                           &job->ask, &err) &&
               read_model(s, job, &trouble, &err) && check_biases(s, job, &err) &&
-              check_tools(s, job, &err) && read_prompts(s, job, &err);
+              check_tools(s, job, &err) && read_prompts(s, job, &err) && find_guide(s, job, &err);
     if (ok) {
         prepare(s, job);
     } else {
@@ -271,6 +284,6 @@ bool job_tell(Server *s, Job *job) {
     begin(job, 200, false);
     write_text(job,
                job->ask.streams ? answer_end(&job->arena, job) : answer_whole(&job->arena, job));
-    http_end(job);
+    end(job);
     return true;
 }

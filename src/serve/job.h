@@ -24,8 +24,9 @@ typedef struct Server {
     Habits habits;  /* of the chat template */
     int32_t *shown; /* [n_shown] special tokens that calls of tools have */
     int n_shown;
-    const Vocabulary *vocabulary; /* NULL = no request has wanted JSON so far */
-    List waiting;                 /* with replies that have no row yet */
+    const MxVocabulary *vocabulary; /* NULL = no request has needed it so far */
+    Guides guides;
+    List waiting; /* with replies that have no row yet */
     List running;
     uint64_t n_jobs;
     uint64_t n_streams; /* of random numbers, for replies without a seed */

@@ -203,6 +203,7 @@ static bool open_server(MxArena *arena, const MxServe *what, Server *s, MxError 
                           .all_logits = true};
     const char *name = what->dir ? name_of(arena, what->dir) : speak->weights.config->run_name;
     *s = (Server){.arena = arena, .what = what, .name = name};
+    guides_init(&s->guides);
     s->model = mx_arena_printf(
         arena, "{\"id\":%s,\"object\":\"model\",\"created\":%lld,\"owned_by\":\"mxtrain\"}",
         mx_json_quote(arena, s->name, strlen(s->name)), (long long)time(NULL));
@@ -267,6 +268,7 @@ bool mx_serve(MxArena *arena, const MxServe *what, MxError *err) {
     pthread_mutex_unlock(&s.lock);
     for (Job *job; (job = take(&s));) job_fail(&s, job, &closing);
     http_close(s.http);
+    guides_release(&s.guides);
     pthread_mutex_destroy(&s.lock);
     return true;
 }

@@ -320,3 +320,19 @@ const TextTable text_decoders = {
     .what = "decoder",
     .sequence = "decoders",
 };
+
+const char *mx_tokenizer_bytes(MxArena *arena, const MxTokenizer *t, int32_t id, size_t *n_bytes) {
+    MxText out;
+    const TextSpan token = t->text[id];
+    if (!token.data || t->is_special[id]) return NULL;
+    mx_text_init(&out, arena);
+    for (int i = 0; i < t->decoders.n && !out.len; i++) {
+        const TextDecoder *row = (const void *)t->decoders.item[i].kind;
+        const char byte = (char)byte_of(token);
+        bool has_bytes = row->run == byte_fallback_run || row->run == pieces_run;
+        if (row->run == byte_level_run) add_bytes_of(&out, token);
+        if (has_bytes && byte_of(token) >= 0) mx_text_addn(&out, &byte, 1);
+    }
+    *n_bytes = out.len;
+    return out.len ? out.data : NULL;
+}

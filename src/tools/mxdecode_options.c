@@ -38,7 +38,7 @@ static const char config_doc[] = "a config, as FILE.yml alone says, too; may be 
 
 extern char **environ;
 
-enum { MOST_SIDES = 32 };
+enum { MOST_SIDES = 36 };
 
 #define REPLIES "replies"
 #define ANSWERS REPLIES ",--serve"
@@ -127,7 +127,7 @@ static bool read_numbers(const Numbers *n, CommandLine *line, MxError *err) {
     return !err->count;
 }
 
-/* Of what is read and written. Returns how many. */
+/* Of what is read. Returns how many. */
 static int list_sides(CommandLine *line, Side *out) {
     MxSpeak *k = &line->speak;
     const Side rows[] = {
@@ -167,6 +167,14 @@ static int list_sides(CommandLine *line, Side *out) {
           .takes = "FILE",
           .doc = "prompts, one per line: a JSON text, a list of ids, {\"prompt\": ...}, or a "
                  "conversation, {\"messages\": [...]}; objects may name images"}},
+    };
+    memcpy(out, rows, sizeof rows);
+    return MX_COUNT(rows);
+}
+
+/* Of what is written. Returns how many. */
+static int list_written(MxSpeak *k, Side *out) {
+    const Side rows[] = {
         {REPLIES,
          {.name = "--logits",
           .value = &k->logits,
@@ -178,6 +186,12 @@ static int list_sides(CommandLine *line, Side *out) {
           .flag = &k->json,
           .doc = "write a line of JSON for each prompt: {\"ids\": ..., \"text\": ..., "
                  "\"logprobs\": ...}"}},
+        {REPLIES,
+         {.name = "--json-schema",
+          .value = &k->json_schema,
+          .takes = "FILE",
+          .doc = "replies are JSON that this schema allows; {\"type\": \"object\"} allows any "
+                 "object"}},
         {REPLIES ",--evaluate",
          {.name = "--stop",
           .value = k->stops,
@@ -324,6 +338,7 @@ bool decode_read_command_line(int argc, char **argv, MxArena *arena, const Mode 
     k->images = mx_new_n(arena, const char *, argc + 1);
     Side sides[MOST_SIDES];
     int n_modes = n - 1, n_sides = list_sides(line, sides);
+    n_sides += list_written(&line->speak, sides + n_sides);
     n_sides += list_replies(line, &numbers, sides + n_sides);
     n_sides += list_sampling(&numbers, sides + n_sides);
     n_sides += list_tasks(&line->tasks, sides + n_sides);

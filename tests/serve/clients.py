@@ -221,6 +221,25 @@ def objects():
     check("no limits for a text", not choices(text)[0][0][0].startswith("{"))
 
 
+def schemas():
+    """Answers that fit a schema, also where the text could end before it must; a schema that is not available."""
+    def asked(schema, **more):
+        return {"messages": [{"role": "user", "content": "the cat"}], "max_tokens": 100, "temperature": 1.5, "seed": 3, "n": 12,
+                "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": schema, "strict": True}}, **more}
+    cat = {"type": "object", "properties": {"name": {"type": "string", "pattern": "^[a-z]{2,5}$"}, "age": {"type": "integer", "minimum": 3,
+           "maximum": 20}, "of": {"enum": ["Rome", "K\u00f6ln", None]}}, "required": ["name", "age", "of"], "additionalProperties": False}
+    made, usage = choices(asked(cat))
+    cats = [json.loads(said) for said, reason, _ in made if reason == "stop"]
+    check("cats", len(cats) > 8 and all(list(c) == ["name", "age", "of"] and 2 <= len(c["name"]) <= 5 and 3 <= c["age"] <= 20 for c in cats), made)
+    check("cats of several ages", len({c["age"] for c in cats}) > 2, made)
+    check("cats in a stream", choices(as_stream(asked(cat))) == (made, usage))
+    check("numbers", all(100 <= int(said) <= 5000 for said, reason, _ in choices(asked({"type": "integer", "minimum": 100, "maximum": 5000}))[0]))
+    for schema, place in ({"properties": {"a": {"not": {}}}}, "#/properties/a"), ({"enum": list(range(99999))}, "too large"), (5, "#"):
+        status, text = ask("/v1/chat/completions", json.dumps(asked(schema)))
+        error = json.loads(text)["error"]
+        check("a schema that is not available", status == 400 and place in error["message"] and error["param"] == "response_format", text)
+
+
 WRONG = [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"prompt":"a","prompt":"b"}', b'{"prompt":{}}', b'{"prompt":"a","logit_bias":{"260":1}}', b'{"prompt":[[1],2]}', b'{"prompt":[[1],[]]}', b'{"prompt":["a",[4096]]}',
          b'{"prompt":"a","max_tokens":0}', b'{"prompt":"a","max_tokens":1e99}', b'{"prompt":"a","stop":[""]}',
          b'{"prompt":"a","stream":1}', b'{"prompt":[]}', b'{"prompt":[-1]}', b'{"prompt":[4096]}', b'{"prompt":"a","top_p":0}',
@@ -340,6 +359,7 @@ best()
 echo()
 changed_logits()
 objects()
+schemas()
 many_clients()
 wrong_requests()
 clients_that_left()

@@ -6,6 +6,5 @@
 
 Suite *serve_suite(void);
 Suite *calls_suite(void);
-Suite *json_text_suite(void);
 
 #endif

@@ -115,13 +115,13 @@ static const struct {
     {MX_ASK_CHAT, "{\"messages\": [], \"stream_options\": {\"include_usage\": true}}",
      "stream_options: wanted \"stream\": true"},
     {MX_ASK_CHAT, "{\"messages\": [], \"response_format\": {\"type\": \"json_schema\"}}",
-     "response_format: found {\"type\": \"json_schema\"}, wanted {\"type\": \"text\"} or"},
+     "response_format: found {\"type\": \"json_schema\"}, wanted {\"type\": \"text\"}, {"},
     {MX_ASK_CHAT, "{\"messages\": [], \"response_format\": 5}", "response_format: found 5"},
     {MX_ASK_CHAT,
      "{\"messages\": [], \"response_format\": {\"type\": \"json_object\"}, \"tools\": "
      "[{\"function\": "
      "{\"name\": \"f\"}}]}",
-     "response_format: wanted no \"tools\" with json_object"},
+     "response_format: wanted no \"tools\" with JSON"},
 };
 
 START_TEST(wrong_requests_are_told) {
@@ -147,7 +147,7 @@ START_TEST(members_may_ask_for_what_is_so_anyway) {
             &a, &err),
         "%s", err.text.data);
     ck_assert_int_eq((int)mx_json_length(mx_json_get(a.prompts[0], "tools")), 1);
-    ck_assert(a.has_tools && !a.calls_one && !a.wants_json);
+    ck_assert(a.has_tools && !a.calls_one && !a.schema);
     ck_assert(ask(MX_ASK_CHAT,
                   "{\"tools\": [{\"function\": {\"name\": \"f\"}}], \"messages\": [], "
                   "\"tool_choice\": \"none\"}",

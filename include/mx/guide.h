@@ -1,0 +1,75 @@
+/* guide.h — texts of a grammar, token by token: which tokens may come next, so that whatever is
+ * chosen of them, the text becomes one of the grammar's. A grammar is of JSON schemas, or of other
+ * text around them. Models are not known here. */
+#ifndef MX_GUIDE_H
+#define MX_GUIDE_H
+
+#include <mx/text.h>
+
+/* ---- tokens */
+
+/* The bytes of each token, and which tokens end texts. */
+typedef struct MxVocabulary MxVocabulary;
+
+/* mx_vocabulary_new — of a tokenizer. Special tokens are no text and never come, but for marks.
+ *   ends   [n_ends] tokens that end a text; they may come where it may end
+ *   marks  [n_marks] special tokens that a grammar may ask for */
+MxVocabulary *mx_vocabulary_new(MxArena *arena, const MxTokenizer *tokenizer, const int32_t *ends,
+                                int n_ends, const int32_t *marks, int n_marks);
+
+/* ---- grammars */
+
+/* A network of states: bytes lead from one to another, or a rule, whose states come between. Paths
+ * are added between two states, which makes sequences, choices and loops. */
+typedef struct MxGrammar MxGrammar;
+
+/* mx_grammar_new — states MX_GRAMMAR_START and MX_GRAMMAR_END and no path between them.
+ * mx_grammar_state — one more state. mx_grammar_text — a path of a text of bytes;
+ * mx_grammar_nothing — of none. mx_grammar_other — any bytes, of which none begins one of [n]
+ * texts; it may end everywhere. mx_grammar_schema — the values of a JSON schema, in UTF-8, with a
+ * space or a new line between their parts; how values are written is said in docs/SERVING.md.
+ *   name     of the schema, for messages
+ *   raw_end  a value that is a text has no quotes and escapes, and not this in it; NULL = as in
+ * JSON Errors (exit 65): no schema, words of schemas that are not available, too large; the place
+ * in the schema is named. mx_grammar_finish — no more is added. Errors: no text is of the grammar.
+ * Source: JSON Schema 2020-12, core and validation; RFC 8259. Test: tests/guide. */
+enum { MX_GRAMMAR_START, MX_GRAMMAR_END };
+MxGrammar *mx_grammar_new(MxArena *arena);
+int32_t mx_grammar_state(MxGrammar *grammar);
+void mx_grammar_text(MxGrammar *grammar, int32_t from, const char *text, int32_t to);
+void mx_grammar_nothing(MxGrammar *grammar, int32_t from, int32_t to);
+void mx_grammar_other(MxGrammar *grammar, int32_t from, const char *const *texts, int n,
+                      int32_t to);
+bool mx_grammar_schema(MxGrammar *grammar, int32_t from, const MxJson *schema, const char *name,
+                       const char *raw_end, int32_t to, MxError *err);
+bool mx_grammar_finish(MxGrammar *grammar, const char *name, MxError *err);
+
+/* mx_grammar_of_schema — the values of a schema alone, with a space before them at most; an object
+ * that a schema does not speak of is {"type": "object"}. Errors: as above. */
+bool mx_grammar_of_schema(MxArena *arena, const MxJson *schema, const char *name, MxGrammar **out,
+                          MxError *err);
+
+/* ---- texts in the making */
+
+/* A grammar over a vocabulary, with what was found out of it so far; threads may share it. */
+typedef struct MxGuide MxGuide;
+/* A text in the making. */
+typedef struct MxGuided {
+    MxGuide *guide;
+    MxText bytes;
+    int32_t node;   /* where it is in the guide … */
+    uint32_t epoch; /* … as long as that has not forgotten */
+} MxGuided;
+
+/* mx_guide_new — grammar and vocabulary must live as long. mx_guided_init — an empty text.
+ * mx_guided_limit — sets logits [vocab] of tokens that cannot come next to -INFINITY; false = none
+ * can. mx_guided_accept — a token that came; returns whether the text is complete: nothing but
+ * spaces could follow. mx_guided_add — n bytes more, false = they cannot come, and the text is as
+ * it was. Memory is bounded. Test: tests/guide. */
+MxGuide *mx_guide_new(MxArena *arena, const MxGrammar *grammar, const MxVocabulary *vocabulary);
+void mx_guided_init(MxGuided *text, MxArena *arena, MxGuide *guide);
+bool mx_guided_limit(MxGuided *text, float *logits, int64_t vocab);
+bool mx_guided_accept(MxGuided *text, int32_t id);
+bool mx_guided_add(MxGuided *text, const char *bytes, size_t n);
+
+#endif

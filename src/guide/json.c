@@ -1,0 +1,318 @@
+/* json.c — parts of JSON's grammar (RFC 8259) that schemas are made of: spaces, texts, keys,
+ * numbers. Texts are UTF-8, without escapes of surrogates, which many parsers refuse if they stand
+ * alone. */
+#include "internal.h"
+
+#include <stdlib.h>
+
+/* A space, or a new line and its indentation. More is seldom wanted, and a model that may write any
+ * number of spaces may find no end. One rule for all places: it holds how many there have been. */
+void guide_spaces(MxGrammar *g, int32_t from, int32_t to) {
+    if (!g->spaces) {
+        int32_t end, at = mx_grammar_state(g);
+        g->spaces = guide_rule(g, &end);
+        mx_grammar_nothing(g, g->spaces, end);
+        guide_bytes(g, g->spaces, ' ', ' ', end);
+        guide_bytes(g, g->spaces, '\n', '\n', at);
+        for (int i = 0; i < GUIDE_MOST_SPACES; i++) {
+            int32_t next = mx_grammar_state(g);
+            mx_grammar_nothing(g, at, end);
+            guide_set(g, at, " \t", next);
+            at = next;
+        }
+        mx_grammar_nothing(g, at, end);
+    }
+    guide_call(g, from, g->spaces, to);
+}
+
+/* ---- characters */
+
+/* Bytes of characters (Unicode 15, table 3-7), from low to high: the first one, the second one, and
+ * how many more. */
+static const struct {
+    uint8_t low, high, second_low, second_high, more;
+} sequences[] = {
+    {0xc2, 0xdf, 0x80, 0xbf, 0}, {0xe0, 0xe0, 0xa0, 0xbf, 1}, {0xe1, 0xec, 0x80, 0xbf, 1},
+    {0xed, 0xed, 0x80, 0x9f, 1}, {0xee, 0xef, 0x80, 0xbf, 1}, {0xf0, 0xf0, 0x90, 0xbf, 2},
+    {0xf1, 0xf3, 0x80, 0xbf, 2}, {0xf4, 0xf4, 0x80, 0x8f, 2},
+};
+
+void guide_character(MxGrammar *g, int32_t from, int32_t to) {
+    if (!g->character) {
+        int32_t end, tail[3];
+        g->character = guide_rule(g, &end);
+        tail[0] = end;
+        for (int i = 1; i < MX_COUNT(tail); i++) {
+            tail[i] = mx_grammar_state(g);
+            guide_bytes(g, tail[i], 0x80, 0xbf, tail[i - 1]);
+        }
+        for (int i = 0; i < MX_COUNT(sequences); i++) {
+            int32_t second = mx_grammar_state(g);
+            guide_bytes(g, g->character, sequences[i].low, sequences[i].high, second);
+            guide_bytes(g, second, sequences[i].second_low, sequences[i].second_high,
+                        tail[sequences[i].more]);
+        }
+    }
+    guide_call(g, from, g->character, to);
+}
+
+/* Bytes 2 and on of characters from low to high, whose first bytes are the same: of those that the
+ * ends share, a sequence; else the first ones, those between, and the last ones. */
+static void add_tails(MxGrammar *g, int32_t from, const uint8_t *low, const uint8_t *high, int n,
+                      int32_t to) {
+    static const uint8_t lowest[] = {0x80, 0x80, 0x80}, highest[] = {0xbf, 0xbf, 0xbf};
+    if (n == 1) {
+        guide_bytes(g, from, *low, *high, to);
+        return;
+    }
+    bool has_low = memcmp(low + 1, lowest, (size_t)n - 1) != 0;
+    bool has_high = memcmp(high + 1, highest, (size_t)n - 1) != 0;
+    if (*low == *high) has_low = has_high = false;
+    int first = *low + has_low, last = *high - has_high;
+    int32_t next = mx_grammar_state(g);
+    if (*low == *high) {
+        guide_bytes(g, from, *low, *low, next);
+        add_tails(g, next, low + 1, high + 1, n - 1, to);
+        return;
+    }
+    if (has_low) {
+        guide_bytes(g, from, *low, *low, next);
+        add_tails(g, next, low + 1, highest, n - 1, to);
+        next = mx_grammar_state(g);
+    }
+    if (has_high) {
+        guide_bytes(g, from, *high, *high, next);
+        add_tails(g, next, lowest, high + 1, n - 1, to);
+        next = mx_grammar_state(g);
+    }
+    if (first > last) return;
+    guide_bytes(g, from, (uint8_t)first, (uint8_t)last, next);
+    add_tails(g, next, lowest, highest, n - 1, to);
+}
+
+static int put_code(uint32_t code, uint8_t out[4]) {
+    MxArena scratch = {.name = "character"};
+    MxText text;
+    mx_text_init(&text, &scratch);
+    mx_char_add(&text, code);
+    memcpy(out, text.data, text.len);
+    int n = (int)text.len;
+    mx_arena_release(&scratch);
+    return n;
+}
+
+void guide_codes(MxGrammar *g, int32_t from, uint32_t low, uint32_t high, int32_t to) {
+    static const uint32_t last[] = {0x7f, 0x7ff, 0xd7ff, 0xffff, 0x10ffff}; /* of as many bytes */
+    enum { SURROGATES = 0xd800, BEHIND = 0xe000 };
+    if (low <= 0x80 && high == last[MX_COUNT(last) - 1]) {
+        guide_character(g, from, to);
+        high = 0x7f;
+    }
+    for (int i = 0; i < MX_COUNT(last) && low <= high; i++) {
+        uint8_t a[4], b[4];
+        if (low >= SURROGATES && low < BEHIND) low = BEHIND;
+        uint32_t end = high < last[i] ? high : last[i];
+        if (low > end) continue;
+        put_code(low, a);
+        add_tails(g, from, a, b, put_code(end, b), to);
+        low = end + 1;
+    }
+}
+
+/* ---- texts */
+
+static void add_escape(MxGrammar *g, int32_t from, int32_t to) {
+    static const char hex[] = "0123456789abcefABCEF", d[] = "dD";
+    int32_t escape = mx_grammar_state(g), h[4], after_d = mx_grammar_state(g);
+    for (int i = 0; i < MX_COUNT(h); i++) h[i] = mx_grammar_state(g);
+    guide_bytes(g, from, '\\', '\\', escape);
+    guide_set(g, escape, "\"\\/bfnrt", to);
+    guide_bytes(g, escape, 'u', 'u', h[0]);
+    guide_set(g, h[0], hex, h[1]);
+    guide_set(g, h[0], d, after_d);
+    guide_bytes(g, after_d, '0', '7', h[2]);
+    for (int i = 1; i < MX_COUNT(h); i++) {
+        guide_set(g, h[i], hex, i + 1 < MX_COUNT(h) ? h[i + 1] : to);
+        guide_set(g, h[i], d, i + 1 < MX_COUNT(h) ? h[i + 1] : to);
+    }
+}
+
+/* One character that is no ASCII, or an escape. */
+static int32_t rare_character(MxGrammar *g) {
+    int32_t end, start = guide_rule(g, &end);
+    guide_character(g, start, end);
+    add_escape(g, start, end);
+    return start;
+}
+
+static void add_plain(MxGrammar *g, int32_t from, int32_t to) {
+    guide_bytes(g, from, ' ', '"' - 1, to);
+    guide_bytes(g, from, '"' + 1, '\\' - 1, to);
+    guide_bytes(g, from, '\\' + 1, 0x7f, to);
+}
+
+void guide_json_text(MxGrammar *g, int32_t from, int64_t min, int64_t max, int32_t to) {
+    bool has_end = max < GUIDE_UNBOUNDED;
+    if (!g->text) g->text = rare_character(g);
+    int32_t at = mx_grammar_state(g);
+    guide_bytes(g, from, '"', '"', at);
+    for (int64_t i = 0; !g->is_full; i++) {
+        bool is_last = has_end ? i == max : i == min;
+        int32_t next = has_end || !is_last ? mx_grammar_state(g) : at;
+        g->plain[at] = has_end ? (int32_t)(max - i) : GUIDE_UNBOUNDED;
+        if (i >= min) guide_bytes(g, at, '"', '"', to);
+        if (is_last && has_end) return;
+        add_plain(g, at, next);
+        guide_call(g, at, g->text, next);
+        if (is_last) return;
+        at = next;
+    }
+}
+
+static int compare(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The states of a text so far, one for each byte. */
+typedef struct Trail {
+    int32_t *state;
+    size_t n;
+    const char *text;
+} Trail;
+
+/* Goes on with the states that a text shares with the one before, and with new ones. Returns the
+ * state at its end. */
+static int32_t follow(MxGrammar *g, Trail *trail, const char *text) {
+    size_t n = strlen(text), k = 0;
+    while (k < trail->n && text[k] == trail->text[k]) k++;
+    for (; k < n; k++) {
+        trail->state[k + 1] = mx_grammar_state(g);
+        guide_bytes(g, trail->state[k], (uint8_t)text[k], (uint8_t)text[k], trail->state[k + 1]);
+    }
+    trail->n = n;
+    trail->text = text;
+    return trail->state[n];
+}
+
+static Trail new_trail(MxGrammar *g, int32_t from, const char *const *texts, int64_t n) {
+    size_t longest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        size_t bytes = strlen(texts[i]);
+        longest = bytes > longest ? bytes : longest;
+    }
+    Trail trail = {.state = mx_new_n(g->arena, int32_t, longest + 1), .text = ""};
+    trail.state[0] = from;
+    return trail;
+}
+
+void guide_choice(MxGrammar *g, int32_t from, const char **texts, int64_t n, int32_t to) {
+    int32_t start = mx_grammar_state(g);
+    qsort(texts, (size_t)n, sizeof *texts, compare);
+    Trail trail = new_trail(g, start, texts, n);
+    mx_grammar_nothing(g, from, start);
+    for (int64_t i = 0; i < n && !g->is_full; i++)
+        if (!i || strcmp(texts[i], texts[i - 1]))
+            mx_grammar_nothing(g, follow(g, &trail, texts[i]), to);
+}
+
+/* ---- keys */
+
+/* Ways out of a state behind the beginning of others' texts, of which its edges are: bytes that
+ * none of them has there. Of characters that are no ASCII, none is told apart. Returns whether the
+ * state is within one. */
+static bool leave_others(MxGrammar *g, int32_t state, int32_t plain) {
+    bool is_taken[256] = {0}, is_within = false, has_rare = false;
+    for (int32_t e = g->first[state]; e; e = g->edge[e].next) is_taken[g->edge[e].low] = true;
+    for (int byte = 0x80; byte < 0x100; byte++) {
+        is_within |= byte < 0xc0 && is_taken[byte];
+        has_rare |= is_taken[byte];
+    }
+    is_taken['"'] = is_taken['\\'] = true;
+    for (int low = ' ', high; low < 0x80 && !is_within; low = high) {
+        for (high = low + 1; high < 0x80 && is_taken[high] == is_taken[low]; high++) continue;
+        if (!is_taken[low]) guide_bytes(g, state, (uint8_t)low, (uint8_t)(high - 1), plain);
+    }
+    if (!has_rare) guide_character(g, state, plain);
+    return is_within;
+}
+
+/* Of others, those that a key without escapes could be, sorted. */
+static int64_t sort_plain(const char *const *others, int64_t n, const char **out) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bool is_plain = !strpbrk(others[i], "\"\\");
+        for (const char *at = others[i]; *at; at++) is_plain &= (uint8_t)*at >= ' ';
+        if (is_plain) out[kept++] = others[i];
+    }
+    qsort(out, (size_t)kept, sizeof *out, compare);
+    return kept;
+}
+
+static bool is_among(const int32_t *states, int64_t n, int32_t state) {
+    for (int64_t i = 0; i < n; i++)
+        if (states[i] == state) return true;
+    return false;
+}
+
+void guide_json_key(MxGrammar *g, int32_t from, const char *const *others, int64_t n, int32_t to) {
+    const char **sorted = mx_new_n(g->arena, const char *, n + 1);
+    int32_t plain = mx_grammar_state(g);
+    n = sort_plain(others, n, sorted);
+    add_plain(g, plain, plain);
+    guide_character(g, plain, plain);
+    guide_bytes(g, plain, '"', '"', to);
+    g->plain[plain] = GUIDE_UNBOUNDED;
+    int32_t start = mx_grammar_state(g), *ends = mx_new_n(g->arena, int32_t, n + 1);
+    Trail trail = new_trail(g, start, sorted, n);
+    guide_bytes(g, from, '"', '"', start);
+    for (int64_t i = 0; i < n; i++) ends[i] = follow(g, &trail, sorted[i]);
+    for (int32_t state = start, last = g->n_states; state < last && !g->is_full; state++)
+        if (!leave_others(g, state, plain) && !is_among(ends, n, state))
+            guide_bytes(g, state, '"', '"', to);
+}
+
+/* ---- numbers */
+
+/* One to `most` digits more, then on to each of two. */
+static int32_t add_digits(MxGrammar *g, int32_t from, int most, int32_t to) {
+    for (int i = 0; i < most; i++) {
+        int32_t next = mx_grammar_state(g);
+        guide_bytes(g, from, '0', '9', next);
+        mx_grammar_nothing(g, next, to);
+        from = next;
+    }
+    return from;
+}
+
+static void write_number(MxGrammar *g, int32_t start, bool is_integer, int32_t end) {
+    enum { DIGITS = 18, POWER = 2 };
+    int32_t digits = mx_grammar_state(g), whole = mx_grammar_state(g);
+    int32_t one = mx_grammar_state(g);
+    mx_grammar_nothing(g, start, digits);
+    guide_bytes(g, start, '-', '-', digits);
+    guide_bytes(g, digits, '0', '0', whole);
+    guide_bytes(g, digits, '1', '9', one);
+    mx_grammar_nothing(g, one, whole);
+    add_digits(g, one, DIGITS - 1, whole);
+    mx_grammar_nothing(g, whole, end);
+    if (is_integer) return;
+    int32_t point = mx_grammar_state(g), fraction = mx_grammar_state(g);
+    int32_t exponent = mx_grammar_state(g), power = mx_grammar_state(g);
+    guide_bytes(g, whole, '.', '.', point);
+    add_digits(g, point, DIGITS, fraction);
+    mx_grammar_nothing(g, fraction, end);
+    guide_set(g, whole, "eE", exponent);
+    guide_set(g, fraction, "eE", exponent);
+    guide_set(g, exponent, "+-", power);
+    mx_grammar_nothing(g, exponent, power);
+    add_digits(g, power, POWER, end);
+}
+
+void guide_json_number(MxGrammar *g, int32_t from, bool is_integer, int32_t to) {
+    int32_t *rule = is_integer ? &g->integer : &g->number, end;
+    if (!*rule) {
+        *rule = guide_rule(g, &end);
+        write_number(g, *rule, is_integer, end);
+    }
+    guide_call(g, from, *rule, to);
+}
