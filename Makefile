@@ -103,7 +103,7 @@ export ASAN_OPTIONS := quarantine_size_mb=8
 endif
 
 # Fuzz targets: tests/fuzz/<name>.c over the closure of one room; without a fuzzer they replay their corpus.
-FUZZERS          := calls config_yaml http json jsonl picture records request shard_rules template tensors tokenizer
+FUZZERS          := calls config_yaml http json jsonl picture records request schema shard_rules template tensors tokenizer
 USES.calls       := serve
 USES.config_yaml := config
 USES.http        := serve
@@ -112,6 +112,7 @@ USES.jsonl       := data
 USES.picture     := image
 USES.records     := data
 USES.request     := serve
+USES.schema      := guide
 USES.shard_rules := shard
 USES.template    := chat
 USES.tensors     := store

@@ -65,5 +65,6 @@ reader JSON json $c/json
 reader YAML config_yaml $c/config_yaml
 reader "HTTP, as it comes" http $c/http
 reader "bodies of requests" request $c/request
+reader "JSON schemas" schema $c/schema
 hdf5
 exit $failed

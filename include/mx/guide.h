@@ -13,9 +13,12 @@ typedef struct MxVocabulary MxVocabulary;
 
 /* mx_vocabulary_new — of a tokenizer. Special tokens are no text and never come, but for marks.
  *   ends   [n_ends] tokens that end a text; they may come where it may end
- *   marks  [n_marks] special tokens that a grammar may ask for */
+ *   marks  [n_marks] special tokens that a grammar may ask for
+ * mx_vocabulary_spell — a text in which those of the marks' texts are what stands for them in
+ * grammars: nothing else is the same as a mark. */
 MxVocabulary *mx_vocabulary_new(MxArena *arena, const MxTokenizer *tokenizer, const int32_t *ends,
                                 int n_ends, const int32_t *marks, int n_marks);
+const char *mx_vocabulary_spell(MxArena *arena, const MxVocabulary *vocabulary, const char *text);
 
 /* ---- grammars */
 
@@ -23,25 +26,34 @@ MxVocabulary *mx_vocabulary_new(MxArena *arena, const MxTokenizer *tokenizer, co
  * are added between two states, which makes sequences, choices and loops. */
 typedef struct MxGrammar MxGrammar;
 
+/* How an object is written whose members stand between tags, one behind the other: a value that is
+ * a text without quotes and escapes, and it does not have `end` in it. */
+typedef struct MxGrammarTags {
+    const char *before_name, *before_value, *behind_value;
+    const char *end;
+} MxGrammarTags;
+
 /* mx_grammar_new — states MX_GRAMMAR_START and MX_GRAMMAR_END and no path between them.
  * mx_grammar_state — one more state. mx_grammar_text — a path of a text of bytes;
- * mx_grammar_nothing — of none. mx_grammar_other — any bytes, of which none begins one of [n]
- * texts; it may end everywhere. mx_grammar_schema — the values of a JSON schema, in UTF-8, with a
- * space or a new line between their parts; how values are written is said in docs/SERVING.md.
- *   name     of the schema, for messages
- *   raw_end  a value that is a text has no quotes and escapes, and not this in it; NULL = as in
- * JSON Errors (exit 65): no schema, words of schemas that are not available, too large; the place
- * in the schema is named. mx_grammar_finish — no more is added. Errors: no text is of the grammar.
+ * mx_grammar_bytes — a path of one byte, from low to high; mx_grammar_nothing — of none.
+ * mx_grammar_other — any bytes, of which none begins one of [n] texts; it may end everywhere.
+ * mx_grammar_schema — the values of a JSON schema, in UTF-8, with a space or a new line between
+ * their parts; how values are written is said in docs/SERVING.md.
+ *   name  of the schema, for messages
+ *   tags  the values are objects and written so; NULL = as JSON
+ * Errors (exit 65): no schema, words of schemas that are not available, too large; the place in the
+ * schema is named. mx_grammar_finish — no more is added. Errors: no text is of the grammar.
  * Source: JSON Schema 2020-12, core and validation; RFC 8259. Test: tests/guide. */
 enum { MX_GRAMMAR_START, MX_GRAMMAR_END };
 MxGrammar *mx_grammar_new(MxArena *arena);
 int32_t mx_grammar_state(MxGrammar *grammar);
 void mx_grammar_text(MxGrammar *grammar, int32_t from, const char *text, int32_t to);
+void mx_grammar_bytes(MxGrammar *grammar, int32_t from, uint8_t low, uint8_t high, int32_t to);
 void mx_grammar_nothing(MxGrammar *grammar, int32_t from, int32_t to);
 void mx_grammar_other(MxGrammar *grammar, int32_t from, const char *const *texts, int n,
                       int32_t to);
 bool mx_grammar_schema(MxGrammar *grammar, int32_t from, const MxJson *schema, const char *name,
-                       const char *raw_end, int32_t to, MxError *err);
+                       const MxGrammarTags *tags, int32_t to, MxError *err);
 bool mx_grammar_finish(MxGrammar *grammar, const char *name, MxError *err);
 
 /* mx_grammar_of_schema — the values of a schema alone, with a space before them at most; an object

@@ -22,7 +22,10 @@ typedef struct MxAsk {
     bool has_seed;
     const MxJson *schema;      /* that an answer's JSON is of; NULL = it is any text */
     bool has_tools;            /* which the chat template gets */
-    bool calls_one;            /* at most one call is told */
+    bool needs_calls;          /* an answer is calls of them … */
+    const char *called;        /* … of this one; NULL = any */
+    bool calls_one;            /* at most one call is made */
+    bool has_strict_tools;     /* whose calls fit their schemas, wherever they are made */
     bool streams, tells_usage; /* tells_usage: send the usage at the end of a stream */
     bool tells_logprobs;
     int64_t n_top;      /* likeliest tokens told for each one, with tells_logprobs */

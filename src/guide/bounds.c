@@ -29,13 +29,13 @@ static void write_digit(Range *r, int n, bool is_low, bool is_high) {
     if (n == r->all) return;
     if (n == r->whole) {
         int32_t point = mx_grammar_state(r->g);
-        guide_bytes(r->g, from, '.', '.', point);
+        mx_grammar_bytes(r->g, from, '.', '.', point);
         from = point;
     }
     char low = is_low ? r->low[n] : '0', high = is_high ? r->high[n] : '9';
     for (char digit = low; digit <= high; digit++)
-        guide_bytes(r->g, from, (uint8_t)digit, (uint8_t)digit,
-                    state_of(r, n + 1, is_low && digit == low, is_high && digit == high));
+        mx_grammar_bytes(r->g, from, (uint8_t)digit, (uint8_t)digit,
+                         state_of(r, n + 1, is_low && digit == low, is_high && digit == high));
 }
 
 static void put_digits(char *out, int n, int64_t value) {
@@ -45,11 +45,12 @@ static void put_digits(char *out, int n, int64_t value) {
 /* Numbers of 0 and more. */
 static void write_positive(MxGrammar *g, int32_t from, int64_t low, int64_t high, int decimals,
                            int32_t to) {
-    int64_t least = 0, next = 10;
-    for (int i = 0; i < decimals; i++) next *= 10;
-    for (int whole = 1; whole + decimals <= GUIDE_DIGITS; whole++, least = next, next *= 10) {
+    int64_t least = 0, unit = 1;
+    for (int i = 0; i < decimals; i++) unit *= 10;
+    for (int whole = 1; whole + decimals <= GUIDE_DIGITS; whole++, least = unit) {
+        unit *= 10;
         Range r = {.g = g, .whole = whole, .all = whole + decimals, .to = to};
-        int64_t a = low > least ? low : least, b = high < next - 1 ? high : next - 1;
+        int64_t a = low > least ? low : least, b = high < unit - 1 ? high : unit - 1;
         if (a > b) continue;
         put_digits(r.low, r.all, a);
         put_digits(r.high, r.all, b);
@@ -62,7 +63,7 @@ static void write_positive(MxGrammar *g, int32_t from, int64_t low, int64_t high
 void guide_range(MxGrammar *g, int32_t from, int64_t low, int64_t high, int decimals, int32_t to) {
     int32_t positive = mx_grammar_state(g), minus = mx_grammar_state(g);
     mx_grammar_nothing(g, from, positive);
-    guide_bytes(g, from, '-', '-', minus);
+    mx_grammar_bytes(g, from, '-', '-', minus);
     if (high >= 0) write_positive(g, positive, low > 0 ? low : 0, high, decimals, to);
     if (low < 0) write_positive(g, minus, high < 0 ? -high : 1, -low, decimals, to);
 }

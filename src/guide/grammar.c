@@ -40,12 +40,12 @@ static void add_edge(MxGrammar *g, Edge edge) {
     g->edge[g->n_edges++] = edge;
 }
 
-void guide_bytes(MxGrammar *g, int32_t from, uint8_t low, uint8_t high, int32_t to) {
+void mx_grammar_bytes(MxGrammar *g, int32_t from, uint8_t low, uint8_t high, int32_t to) {
     add_edge(g, (Edge){.kind = EDGE_BYTES, .low = low, .high = high, .from = from, .to = to});
 }
 
 void guide_set(MxGrammar *g, int32_t from, const char *bytes, int32_t to) {
-    for (; *bytes; bytes++) guide_bytes(g, from, (uint8_t)*bytes, (uint8_t)*bytes, to);
+    for (; *bytes; bytes++) mx_grammar_bytes(g, from, (uint8_t)*bytes, (uint8_t)*bytes, to);
 }
 
 void mx_grammar_nothing(MxGrammar *g, int32_t from, int32_t to) {
@@ -72,7 +72,7 @@ void guide_textn(MxGrammar *g, int32_t from, const char *text, size_t n, int32_t
     if (!n) mx_grammar_nothing(g, from, to);
     for (size_t i = 0; i < n; i++) {
         int32_t next = i + 1 < n ? mx_grammar_state(g) : to;
-        guide_bytes(g, from, (uint8_t)text[i], (uint8_t)text[i], next);
+        mx_grammar_bytes(g, from, (uint8_t)text[i], (uint8_t)text[i], next);
         from = next;
     }
 }
@@ -120,7 +120,7 @@ static void add_bytes_behind(MxGrammar *g, const char *const *texts, int n, cons
         int32_t to = leads_to(texts, n, first, seen, n_seen, low);
         for (high = low + 1; high <= GUIDE_MARK; high++)
             if (leads_to(texts, n, first, seen, n_seen, high) != to) break;
-        if (to) guide_bytes(g, from, (uint8_t)low, (uint8_t)(high - 1), to);
+        if (to) mx_grammar_bytes(g, from, (uint8_t)low, (uint8_t)(high - 1), to);
     }
 }
 

@@ -38,7 +38,6 @@ struct MxGrammar {
     int32_t spaces, character, text, number, integer, any; /* rules; 0 = not needed so far */
 };
 
-void guide_bytes(MxGrammar *g, int32_t from, uint8_t low, uint8_t high, int32_t to);
 void guide_set(MxGrammar *g, int32_t from, const char *bytes, int32_t to);
 void guide_call(MxGrammar *g, int32_t from, int32_t rule, int32_t to);
 /* guide_rule — the first state of a new rule; *end: where it returns. */
@@ -89,11 +88,13 @@ typedef struct Schemas {
     MxGrammar *g;
     const MxJson *root;
     const char *name;
-    const char *end; /* of raw texts; NULL = texts are JSON's */
-    MxMap rules;     /* of what "$ref" names */
+    const MxGrammarTags *tags; /* of members of the object in work; NULL = as JSON */
+    const char *end;           /* of raw texts; NULL = texts are JSON's */
+    MxMap rules;               /* of what "$ref" names */
     struct Pending {
         const char *path;
         const MxJson *schema;
+        const MxGrammarTags *tags;
         const char *end_of_raw;
         int32_t start, end;
     } * pending; /* rules that are to be written */

@@ -12,8 +12,8 @@ void guide_spaces(MxGrammar *g, int32_t from, int32_t to) {
         int32_t end, at = mx_grammar_state(g);
         g->spaces = guide_rule(g, &end);
         mx_grammar_nothing(g, g->spaces, end);
-        guide_bytes(g, g->spaces, ' ', ' ', end);
-        guide_bytes(g, g->spaces, '\n', '\n', at);
+        mx_grammar_bytes(g, g->spaces, ' ', ' ', end);
+        mx_grammar_bytes(g, g->spaces, '\n', '\n', at);
         for (int i = 0; i < GUIDE_MOST_SPACES; i++) {
             int32_t next = mx_grammar_state(g);
             mx_grammar_nothing(g, at, end);
@@ -44,13 +44,13 @@ void guide_character(MxGrammar *g, int32_t from, int32_t to) {
         tail[0] = end;
         for (int i = 1; i < MX_COUNT(tail); i++) {
             tail[i] = mx_grammar_state(g);
-            guide_bytes(g, tail[i], 0x80, 0xbf, tail[i - 1]);
+            mx_grammar_bytes(g, tail[i], 0x80, 0xbf, tail[i - 1]);
         }
         for (int i = 0; i < MX_COUNT(sequences); i++) {
             int32_t second = mx_grammar_state(g);
-            guide_bytes(g, g->character, sequences[i].low, sequences[i].high, second);
-            guide_bytes(g, second, sequences[i].second_low, sequences[i].second_high,
-                        tail[sequences[i].more]);
+            mx_grammar_bytes(g, g->character, sequences[i].low, sequences[i].high, second);
+            mx_grammar_bytes(g, second, sequences[i].second_low, sequences[i].second_high,
+                             tail[sequences[i].more]);
         }
     }
     guide_call(g, from, g->character, to);
@@ -62,7 +62,7 @@ static void add_tails(MxGrammar *g, int32_t from, const uint8_t *low, const uint
                       int32_t to) {
     static const uint8_t lowest[] = {0x80, 0x80, 0x80}, highest[] = {0xbf, 0xbf, 0xbf};
     if (n == 1) {
-        guide_bytes(g, from, *low, *high, to);
+        mx_grammar_bytes(g, from, *low, *high, to);
         return;
     }
     bool has_low = memcmp(low + 1, lowest, (size_t)n - 1) != 0;
@@ -71,22 +71,22 @@ static void add_tails(MxGrammar *g, int32_t from, const uint8_t *low, const uint
     int first = *low + has_low, last = *high - has_high;
     int32_t next = mx_grammar_state(g);
     if (*low == *high) {
-        guide_bytes(g, from, *low, *low, next);
+        mx_grammar_bytes(g, from, *low, *low, next);
         add_tails(g, next, low + 1, high + 1, n - 1, to);
         return;
     }
     if (has_low) {
-        guide_bytes(g, from, *low, *low, next);
+        mx_grammar_bytes(g, from, *low, *low, next);
         add_tails(g, next, low + 1, highest, n - 1, to);
         next = mx_grammar_state(g);
     }
     if (has_high) {
-        guide_bytes(g, from, *high, *high, next);
+        mx_grammar_bytes(g, from, *high, *high, next);
         add_tails(g, next, lowest, high + 1, n - 1, to);
         next = mx_grammar_state(g);
     }
     if (first > last) return;
-    guide_bytes(g, from, (uint8_t)first, (uint8_t)last, next);
+    mx_grammar_bytes(g, from, (uint8_t)first, (uint8_t)last, next);
     add_tails(g, next, lowest, highest, n - 1, to);
 }
 
@@ -125,12 +125,12 @@ static void add_escape(MxGrammar *g, int32_t from, int32_t to) {
     static const char hex[] = "0123456789abcefABCEF", d[] = "dD";
     int32_t escape = mx_grammar_state(g), h[4], after_d = mx_grammar_state(g);
     for (int i = 0; i < MX_COUNT(h); i++) h[i] = mx_grammar_state(g);
-    guide_bytes(g, from, '\\', '\\', escape);
+    mx_grammar_bytes(g, from, '\\', '\\', escape);
     guide_set(g, escape, "\"\\/bfnrt", to);
-    guide_bytes(g, escape, 'u', 'u', h[0]);
+    mx_grammar_bytes(g, escape, 'u', 'u', h[0]);
     guide_set(g, h[0], hex, h[1]);
     guide_set(g, h[0], d, after_d);
-    guide_bytes(g, after_d, '0', '7', h[2]);
+    mx_grammar_bytes(g, after_d, '0', '7', h[2]);
     for (int i = 1; i < MX_COUNT(h); i++) {
         guide_set(g, h[i], hex, i + 1 < MX_COUNT(h) ? h[i + 1] : to);
         guide_set(g, h[i], d, i + 1 < MX_COUNT(h) ? h[i + 1] : to);
@@ -146,21 +146,21 @@ static int32_t rare_character(MxGrammar *g) {
 }
 
 static void add_plain(MxGrammar *g, int32_t from, int32_t to) {
-    guide_bytes(g, from, ' ', '"' - 1, to);
-    guide_bytes(g, from, '"' + 1, '\\' - 1, to);
-    guide_bytes(g, from, '\\' + 1, 0x7f, to);
+    mx_grammar_bytes(g, from, ' ', '"' - 1, to);
+    mx_grammar_bytes(g, from, '"' + 1, '\\' - 1, to);
+    mx_grammar_bytes(g, from, '\\' + 1, 0x7f, to);
 }
 
 void guide_json_text(MxGrammar *g, int32_t from, int64_t min, int64_t max, int32_t to) {
     bool has_end = max < GUIDE_UNBOUNDED;
     if (!g->text) g->text = rare_character(g);
     int32_t at = mx_grammar_state(g);
-    guide_bytes(g, from, '"', '"', at);
+    mx_grammar_bytes(g, from, '"', '"', at);
     for (int64_t i = 0; !g->is_full; i++) {
         bool is_last = has_end ? i == max : i == min;
         int32_t next = has_end || !is_last ? mx_grammar_state(g) : at;
         g->plain[at] = has_end ? (int32_t)(max - i) : GUIDE_UNBOUNDED;
-        if (i >= min) guide_bytes(g, at, '"', '"', to);
+        if (i >= min) mx_grammar_bytes(g, at, '"', '"', to);
         if (is_last && has_end) return;
         add_plain(g, at, next);
         guide_call(g, at, g->text, next);
@@ -187,7 +187,8 @@ static int32_t follow(MxGrammar *g, Trail *trail, const char *text) {
     while (k < trail->n && text[k] == trail->text[k]) k++;
     for (; k < n; k++) {
         trail->state[k + 1] = mx_grammar_state(g);
-        guide_bytes(g, trail->state[k], (uint8_t)text[k], (uint8_t)text[k], trail->state[k + 1]);
+        mx_grammar_bytes(g, trail->state[k], (uint8_t)text[k], (uint8_t)text[k],
+                         trail->state[k + 1]);
     }
     trail->n = n;
     trail->text = text;
@@ -230,7 +231,7 @@ static bool leave_others(MxGrammar *g, int32_t state, int32_t plain) {
     is_taken['"'] = is_taken['\\'] = true;
     for (int low = ' ', high; low < 0x80 && !is_within; low = high) {
         for (high = low + 1; high < 0x80 && is_taken[high] == is_taken[low]; high++) continue;
-        if (!is_taken[low]) guide_bytes(g, state, (uint8_t)low, (uint8_t)(high - 1), plain);
+        if (!is_taken[low]) mx_grammar_bytes(g, state, (uint8_t)low, (uint8_t)(high - 1), plain);
     }
     if (!has_rare) guide_character(g, state, plain);
     return is_within;
@@ -260,15 +261,15 @@ void guide_json_key(MxGrammar *g, int32_t from, const char *const *others, int64
     n = sort_plain(others, n, sorted);
     add_plain(g, plain, plain);
     guide_character(g, plain, plain);
-    guide_bytes(g, plain, '"', '"', to);
+    mx_grammar_bytes(g, plain, '"', '"', to);
     g->plain[plain] = GUIDE_UNBOUNDED;
     int32_t start = mx_grammar_state(g), *ends = mx_new_n(g->arena, int32_t, n + 1);
     Trail trail = new_trail(g, start, sorted, n);
-    guide_bytes(g, from, '"', '"', start);
+    mx_grammar_bytes(g, from, '"', '"', start);
     for (int64_t i = 0; i < n; i++) ends[i] = follow(g, &trail, sorted[i]);
     for (int32_t state = start, last = g->n_states; state < last && !g->is_full; state++)
         if (!leave_others(g, state, plain) && !is_among(ends, n, state))
-            guide_bytes(g, state, '"', '"', to);
+            mx_grammar_bytes(g, state, '"', '"', to);
 }
 
 /* ---- numbers */
@@ -277,7 +278,7 @@ void guide_json_key(MxGrammar *g, int32_t from, const char *const *others, int64
 static int32_t add_digits(MxGrammar *g, int32_t from, int most, int32_t to) {
     for (int i = 0; i < most; i++) {
         int32_t next = mx_grammar_state(g);
-        guide_bytes(g, from, '0', '9', next);
+        mx_grammar_bytes(g, from, '0', '9', next);
         mx_grammar_nothing(g, next, to);
         from = next;
     }
@@ -289,16 +290,16 @@ static void write_number(MxGrammar *g, int32_t start, bool is_integer, int32_t e
     int32_t digits = mx_grammar_state(g), whole = mx_grammar_state(g);
     int32_t one = mx_grammar_state(g);
     mx_grammar_nothing(g, start, digits);
-    guide_bytes(g, start, '-', '-', digits);
-    guide_bytes(g, digits, '0', '0', whole);
-    guide_bytes(g, digits, '1', '9', one);
+    mx_grammar_bytes(g, start, '-', '-', digits);
+    mx_grammar_bytes(g, digits, '0', '0', whole);
+    mx_grammar_bytes(g, digits, '1', '9', one);
     mx_grammar_nothing(g, one, whole);
     add_digits(g, one, DIGITS - 1, whole);
     mx_grammar_nothing(g, whole, end);
     if (is_integer) return;
     int32_t point = mx_grammar_state(g), fraction = mx_grammar_state(g);
     int32_t exponent = mx_grammar_state(g), power = mx_grammar_state(g);
-    guide_bytes(g, whole, '.', '.', point);
+    mx_grammar_bytes(g, whole, '.', '.', point);
     add_digits(g, point, DIGITS, fraction);
     mx_grammar_nothing(g, fraction, end);
     guide_set(g, whole, "eE", exponent);

@@ -29,9 +29,9 @@ static void write_escapes(MxGrammar *g, int32_t from, uint32_t low, uint32_t hig
         if ((uint8_t)codes[i] < low || (uint8_t)codes[i] > high) continue;
         if (!escape) {
             escape = mx_grammar_state(g);
-            guide_bytes(g, from, '\\', '\\', escape);
+            mx_grammar_bytes(g, from, '\\', '\\', escape);
         }
-        guide_bytes(g, escape, (uint8_t)letters[i], (uint8_t)letters[i], to);
+        mx_grammar_bytes(g, escape, (uint8_t)letters[i], (uint8_t)letters[i], to);
     }
 }
 

@@ -305,7 +305,9 @@ static bool write_reference(Schemas *s, const MxJson *schema, int32_t from, int3
         return both && schema_write(s, both, "", from, to);
     }
     const char *path = mx_json_string(mx_json_get(schema, "$ref"));
-    const char *key = s->end ? mx_arena_printf(s->g->arena, "raw %s", path) : path;
+    const char *key = s->tags  ? mx_arena_printf(s->g->arena, "in tags %s", path)
+                      : s->end ? mx_arena_printf(s->g->arena, "raw %s", path)
+                               : path;
     int64_t rule = mx_map_get(&s->rules, key, 0);
     if (!rule) {
         if (s->n_pending == s->cap_pending) {
@@ -315,7 +317,8 @@ static bool write_reference(Schemas *s, const MxJson *schema, int32_t from, int3
             s->cap_pending = cap;
         }
         struct Pending *one = &s->pending[s->n_pending++];
-        *one = (struct Pending){.path = path, .schema = found, .end_of_raw = s->end};
+        *one =
+            (struct Pending){.path = path, .schema = found, .tags = s->tags, .end_of_raw = s->end};
         one->start = guide_rule(s->g, &one->end);
         rule = one->start;
         mx_map_set(&s->rules, key, rule);
@@ -336,12 +339,12 @@ static bool write_object(Schemas *s, const MxJson *schema, int32_t from, int32_t
         if (mx_json_get(schema, choices[i])) return write_choices(s, schema, choices[i], from, to);
     if (mx_json_get(schema, "enum") || mx_json_get(schema, "const"))
         return write_values(s, schema, words_of, from, to);
-    if (!(words_of & ~(unsigned)NOTE) && !s->end) {
+    if (!(words_of & ~(unsigned)NOTE) && !s->end && !s->tags) {
         guide_call(s->g, from, schema_any(s), to);
         return true;
     }
     bool is_free = !(words_of & ~(unsigned)NOTE);
-    of = TEXT; /* what is raw and may be anything is a text */
+    of = s->tags ? OBJECT : TEXT; /* what is raw and may be anything is a text */
     return (is_free || read_types(s, schema, words_of, &of)) &&
            write_types(s, schema, of, from, to);
 }
@@ -368,13 +371,14 @@ bool schema_write(Schemas *s, const MxJson *schema, const char *member, int32_t 
 }
 
 bool mx_grammar_schema(MxGrammar *g, int32_t from, const MxJson *schema, const char *name,
-                       const char *end, int32_t to, MxError *err) {
-    Schemas s = {.g = g, .root = schema, .name = name, .end = end, .path = "#", .err = err};
+                       const MxGrammarTags *tags, int32_t to, MxError *err) {
+    Schemas s = {.g = g, .root = schema, .name = name, .tags = tags, .path = "#", .err = err};
     mx_map_init(&s.rules, g->arena);
     bool ok = schema_write(&s, schema, "", from, to);
     for (int64_t i = 0; ok && i < s.n_pending; i++) {
         const struct Pending one = s.pending[i];
         s.path = one.path;
+        s.tags = one.tags;
         s.end = one.end_of_raw;
         ok = schema_write(&s, one.schema, "", one.start, one.end);
     }

@@ -101,7 +101,7 @@ static bool write_value(Object *o, const MxJson *schema, const char *name, int32
     MxGrammar *g = o->s->g;
     int32_t colon = mx_grammar_state(g), behind = mx_grammar_state(g), value = mx_grammar_state(g);
     guide_spaces(g, from, colon);
-    guide_bytes(g, colon, ':', ':', behind);
+    mx_grammar_bytes(g, colon, ':', ':', behind);
     guide_spaces(g, behind, value);
     if (schema) return schema_write(o->s, schema, name, value, to);
     guide_call(g, value, schema_any(o->s), to);
@@ -161,7 +161,7 @@ static void write_order(Object *o, int32_t from, int32_t other, int32_t to) {
         }
         if (!rule) break;
         guide_call(g, first, rule, made);
-        guide_bytes(g, more, ',', ',', comma);
+        mx_grammar_bytes(g, more, ',', ',', comma);
         guide_spaces(g, comma, again);
         guide_call(g, again, rule, made);
         guide_spaces(g, made, is_other ? more : next_more);
@@ -176,19 +176,49 @@ static bool write_object(Object *o, int32_t from, int32_t to) {
     for (int64_t i = 0; i < o->n; i++)
         if (!write_member(o, &o->member[i])) return false;
     if (o->has_others && !write_other(o, &other)) return false;
-    guide_bytes(g, from, '{', '{', open);
+    mx_grammar_bytes(g, from, '{', '{', open);
     guide_spaces(g, open, first);
     write_order(o, first, other, end);
-    guide_bytes(g, end, '}', '}', to);
+    mx_grammar_bytes(g, end, '}', '}', to);
+    return true;
+}
+
+/* Members between tags, each once and in their order. */
+static bool write_tags(Object *o, const MxGrammarTags *tags, int32_t from, int32_t to) {
+    MxGrammar *g = o->s->g;
+    for (int64_t i = 0; i < o->n; i++) {
+        const Member *m = &o->member[i];
+        const char *const head[] = {tags->before_name, m->name, tags->before_value};
+        int32_t next = mx_grammar_state(g), made = mx_grammar_state(g), at = from;
+        if (!m->is_required) mx_grammar_nothing(g, from, next);
+        for (int k = 0; k < MX_COUNT(head); k++) {
+            int32_t behind = mx_grammar_state(g);
+            mx_grammar_text(g, at, head[k], behind);
+            at = behind;
+        }
+        const char *path = mx_arena_printf(g->arena, "properties/%.60s", m->name);
+        const MxJson *schema = m->schema ? m->schema : mx_json_object(g->arena);
+        o->s->end = tags->end;
+        bool ok = schema_write(o->s, schema, path, at, made);
+        o->s->end = NULL;
+        if (!ok) return false;
+        mx_grammar_text(g, made, tags->behind_value, next);
+        from = next;
+    }
+    mx_grammar_nothing(g, from, to);
     return true;
 }
 
 bool schema_object(Schemas *s, const MxJson *schema, int32_t from, int32_t to) {
     Object o = {.s = s, .schema = schema};
+    const MxGrammarTags *tags = s->tags;
     const char *end = s->end;
     s->end = NULL;
-    bool ok = read_others(&o) && read_members(&o) && check_counts(&o) && write_object(&o, from, to);
+    s->tags = NULL;
+    bool ok = read_others(&o) && read_members(&o) && check_counts(&o) &&
+              (tags ? write_tags(&o, tags, from, to) : write_object(&o, from, to));
     s->end = end;
+    s->tags = tags;
     return ok;
 }
 
@@ -244,9 +274,9 @@ static bool write_list(List *l, int32_t from, int32_t to) {
     MxGrammar *g = l->s->g;
     const bool is_bounded = l->max < GUIDE_UNBOUNDED;
     int32_t open = mx_grammar_state(g), start = mx_grammar_state(g), at = mx_grammar_state(g);
-    guide_bytes(g, from, '[', '[', open);
+    mx_grammar_bytes(g, from, '[', '[', open);
     guide_spaces(g, open, start);
-    if (!l->min) guide_bytes(g, start, ']', ']', to);
+    if (!l->min) mx_grammar_bytes(g, start, ']', ']', to);
     mx_grammar_nothing(g, start, at);
     for (int64_t i = 0; i < l->max && !g->is_full; i++) {
         int32_t made = mx_grammar_state(g), behind = mx_grammar_state(g);
@@ -254,9 +284,9 @@ static bool write_list(List *l, int32_t from, int32_t to) {
         bool is_last = !is_bounded && i >= l->n_first && i + 1 >= l->min;
         if (!write_item(l, i, at, made)) return false;
         guide_spaces(g, made, behind);
-        if (i + 1 >= l->min) guide_bytes(g, behind, ']', ']', to);
+        if (i + 1 >= l->min) mx_grammar_bytes(g, behind, ']', ']', to);
         if (i + 1 == l->max) break;
-        guide_bytes(g, behind, ',', ',', comma);
+        mx_grammar_bytes(g, behind, ',', ',', comma);
         guide_spaces(g, comma, is_last ? at : next);
         if (is_last) break;
         at = next;

@@ -121,3 +121,17 @@ MxVocabulary *mx_vocabulary_new(MxArena *arena, const MxTokenizer *tokenizer, co
     divide(arena, v);
     return v;
 }
+
+const char *mx_vocabulary_spell(MxArena *arena, const MxVocabulary *v, const char *text) {
+    MxText out;
+    mx_text_init(&out, arena);
+    while (*text) {
+        int i = 0;
+        while (i < v->n_marks && !mx_text_has_prefix(text, v->mark[i])) i++;
+        const char own[] = {(char)GUIDE_MARK, (char)(i + 1)};
+        bool is_mark = i < v->n_marks;
+        mx_text_addn(&out, is_mark ? own : text, is_mark ? sizeof own : 1);
+        text += is_mark ? strlen(v->mark[i]) : 1;
+    }
+    return out.data;
+}

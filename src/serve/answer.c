@@ -68,20 +68,26 @@ static const char *id_of(MxArena *arena, const Choice *choice, int64_t call) {
     return id;
 }
 
-/* A list of the calls from number `from` on; events have the numbers. */
-static void add_calls(MxText *out, MxArena *arena, const Choice *choice, int64_t from,
-                      bool is_event) {
-    for (int64_t i = from; i < choice->calls->n; i++) {
-        const Call *call = &choice->calls->call[i];
-        mx_text_add(out, i > from ? ",{" : "[{");
-        if (is_event) mx_text_add(out, "\"index\":%lld,", (long long)i);
-        mx_text_add(out,
-                    "\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":%s,"
-                    "\"arguments\":%s}}",
-                    id_of(arena, choice, i), mx_json_quote(arena, call->name, strlen(call->name)),
-                    mx_json_quote(arena, call->arguments, strlen(call->arguments)));
+/* A call; in events it has its number. */
+static void add_call(MxText *out, MxArena *arena, const Choice *choice, int64_t i, bool is_event) {
+    const Call *call = &choice->calls->call[i];
+    const char *id = calls_id(arena, choice->calls, i);
+    if (!id) id = id_of(arena, choice, i);
+    if (is_event) mx_text_add(out, "\"index\":%lld,", (long long)i);
+    mx_text_add(out,
+                "\"id\":%s,\"type\":\"function\",\"function\":{\"name\":%s,"
+                "\"arguments\":%s}",
+                mx_json_quote(arena, id, strlen(id)),
+                mx_json_quote(arena, call->name, strlen(call->name)),
+                mx_json_quote(arena, call->arguments, call->n_arguments));
+}
+
+static void add_calls(MxText *out, MxArena *arena, const Choice *choice) {
+    for (int64_t i = 0; i < choice->calls->n; i++) {
+        mx_text_add(out, i ? "},{" : "[{");
+        add_call(out, arena, choice, i, false);
     }
-    mx_text_add(out, "]");
+    mx_text_add(out, "}]");
 }
 
 /* ---- complete answers */
@@ -116,7 +122,7 @@ static void add_message(MxText *out, MxArena *arena, const Choice *choice) {
                 has_calls && calls_are_all(calls) ? "null"
                                                   : mx_json_quote(arena, n ? text : "", n));
     if (has_calls) mx_text_add(out, ",\"tool_calls\":");
-    if (has_calls) add_calls(out, arena, choice, 0, false);
+    if (has_calls) add_calls(out, arena, choice);
     mx_text_add(out, ",\"refusal\":null}");
 }
 
@@ -172,17 +178,36 @@ const char *answer_first(MxArena *arena, const Choice *choice) {
                  NULL);
 }
 
+/* More arguments of the call that was told last, and calls behind it. */
+static void add_more_calls(MxText *out, MxArena *arena, const Choice *choice, const Piece *piece) {
+    const Calls *calls = choice->calls;
+    const char *comma = "";
+    if (piece->call && calls->call[piece->call - 1].n_arguments > piece->argument) {
+        const Call *last = &calls->call[piece->call - 1];
+        mx_text_add(out, "{\"index\":%lld,\"function\":{\"arguments\":%s}}",
+                    (long long)piece->call - 1,
+                    mx_json_quote(arena, last->arguments + piece->argument,
+                                  last->n_arguments - piece->argument));
+        comma = ",";
+    }
+    for (int64_t i = piece->call; i < calls->n + calls->n_open; i++, comma = ",") {
+        mx_text_add(out, "%s{", comma);
+        add_call(out, arena, choice, i, true);
+        mx_text_add(out, "}");
+    }
+}
+
 /* {"content", "tool_calls"}, each if there is some. */
 static const char *delta(MxArena *arena, const Choice *choice, const Piece *piece) {
-    bool has_calls = choice->calls && choice->calls->n > piece->call;
-    MxText out;
+    MxText out, more;
     mx_text_init(&out, arena);
+    mx_text_init(&more, arena);
+    if (choice->calls) add_more_calls(&more, arena, choice, piece);
     mx_text_add(&out, "\"delta\":{");
     if (piece->n)
         mx_text_add(&out, "\"content\":%s%s", mx_json_quote(arena, piece->text, piece->n),
-                    has_calls ? "," : "");
-    if (has_calls) mx_text_add(&out, "\"tool_calls\":");
-    if (has_calls) add_calls(&out, arena, choice, piece->call, true);
+                    more.len ? "," : "");
+    if (more.len) mx_text_add(&out, "\"tool_calls\":[%s]", more.data);
     mx_text_add(&out, "}");
     return out.data;
 }

@@ -10,7 +10,7 @@ typedef struct Reader {
     MxAsk *ask;
     MxError *err;
     MxJson *chat; /* what the chat template gets */
-    bool hides_tools;
+    bool hides_tools, has_called;
 } Reader;
 
 typedef struct Member {
@@ -183,11 +183,19 @@ static bool read_messages(Reader *r, const Member *m, const MxJson *value) {
     return true;
 }
 
-/* Whether the template gets the tools; a model cannot be held to call one. */
+/* Whether the template gets the tools, and whether one must be called, or which. */
 static bool read_tool_choice(Reader *r, const Member *m, const MxJson *value) {
-    const char *text = mx_json_string(value);
-    if (!text || (strcmp(text, "auto") && strcmp(text, "none"))) return misfits(r, m, value);
-    r->hides_tools = !strcmp(text, "none");
+    static const char *const choices[] = {"auto", "none", "required", "function"};
+    const char *text = mx_json_string(value), *type = mx_json_string(mx_json_get(value, "type"));
+    int i = 0;
+    r->ask->called = mx_json_string(mx_json_get(mx_json_get(value, "function"), "name"));
+    if (!text && r->ask->called) text = type;
+    while (text && i < MX_COUNT(choices) && strcmp(text, choices[i])) i++;
+    bool is_function = i + 1 == MX_COUNT(choices);
+    if (!text || i == MX_COUNT(choices) || is_function != (r->ask->called != NULL))
+        return misfits(r, m, value);
+    r->hides_tools = i == 1;
+    r->ask->needs_calls = i > 1;
     return true;
 }
 
@@ -237,7 +245,7 @@ static const Member members[] = {
     ROW("prompt",              COMPLETION, read_prompts,        "a text, a list of ids, or a list of these", AT(prompts)),
     ROW("messages",            CHAT,       read_messages,       "a list of messages", .low = 0),
     ROW("tools",               CHAT,       read_tools,          "a list of tools", .low = 0),
-    ROW("tool_choice",         CHAT,       read_tool_choice,    "\"auto\" or \"none\"" LATER, .low = 0),
+    ROW("tool_choice",         CHAT,       read_tool_choice,    "\"auto\", \"none\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": …}}" LATER, .low = 0),
     ROW("parallel_tool_calls", CHAT,       read_parallel,       "true or false", AT(calls_one)),
     ROW("max_tokens",          COMPLETION, read_max_tokens,     NULL, AT(max_tokens), .low = 0),
     ROW("max_tokens",          CHAT,       read_max_tokens,     NULL, AT(max_tokens), .low = 1),
@@ -290,7 +298,17 @@ static bool read_member(Reader *r, MxAskKind kind, const char *name, const MxJso
 /* A conversation is one prompt. */
 static void take_chat(Reader *r) {
     if (r->hides_tools) mx_json_remove(r->chat, "tools");
-    r->ask->has_tools = mx_json_length(mx_json_get(r->chat, "tools")) > 0;
+    const MxJson *tools = mx_json_get(r->chat, "tools");
+    r->ask->has_tools = mx_json_length(tools) > 0;
+    for (size_t i = 0; i < mx_json_length(tools); i++) {
+        const MxJson *function = mx_json_get(mx_json_at(tools, i), "function");
+        bool is_strict = false;
+        mx_json_bool(mx_json_get(function, "strict"), &is_strict);
+        r->ask->has_strict_tools |= is_strict;
+        if (r->ask->called &&
+            !strcmp(r->ask->called, mx_json_string(mx_json_get(function, "name"))))
+            r->has_called = true;
+    }
     r->ask->prompts = mx_new(r->arena, MxJson *);
     r->ask->prompts[0] = r->chat;
     r->ask->n_prompts = 1;
@@ -307,7 +325,8 @@ static bool check_whole(const Reader *r, MxAskKind kind) {
         {!ask->tells_usage || ask->streams, "stream_options", "\"stream\": true with it"},
         {!ask->n_top || ask->tells_logprobs, "top_logprobs", "\"logprobs\": true with it"},
         {ask->max_tokens || ask->echoes, "max_tokens", "above 0 without \"echo\": true"},
-        {!ask->schema || !ask->has_tools, "response_format", "no \"tools\" with JSON"},
+        {!ask->needs_calls || ask->has_tools, "tool_choice", "\"tools\" with it"},
+        {!ask->called || r->has_called, "tool_choice", "the name of one of the \"tools\""},
         {ask->best_of >= ask->n, "best_of", "no less than \"n\""},
         {ask->best_of == ask->n || !ask->streams, "best_of", "no \"stream\" with it"},
         {ask->n_prompts * ask->best_of <= MX_ASK_MOST_REPLIES, needs,

@@ -1,41 +1,16 @@
-/* calls.c — calls of tools in an answer's text, in the formats of models: one row each. A call is
- * read when all of it is there; text that looks like one and is none stays text. Sources: chat
- * templates of the models; vLLM 0.11, entrypoints/openai/tool_parsers. */
-#include "calls.h"
+/* calls.c — calls of tools in an answer's text. The text is read from the last mark again with each
+ * piece until the call is complete; text that looks like a call and is none stays text. */
+#include "call_formats.h"
 
-/* Text that has not been read yet. */
-typedef struct Rest {
-    const char *at, *end;
-    bool is_over; /* nothing follows */
-} Rest;
-
-/* What a reader finds. */
-typedef enum Found { FOUND_NONE, FOUND_CALL, FOUND_PART /* which may become one */ } Found;
-
-enum { MOST_MARKS = 3 };
-
-struct CallFormat {
-    const char *name;
-    const char *sign; /* what templates write at a call's beginning; a space stands for any number
-                         of them, and % for the function */
-    const char *marks[MOST_MARKS + 1];
-    int n_begins;   /* of the marks, the first are those that calls begin with */
-    bool is_whole;  /* nothing but calls may stand before one */
-    char separator; /* between two, beside spaces; 0 = none */
-    /* Reads a call, or some, at its mark; `rest` ends up behind it. */
-    Found (*read)(Calls *calls, Rest *rest);
-};
-
-static bool is_space(char c) {
+bool calls_is_space(char c) {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-static void skip_spaces(Rest *rest) {
-    while (rest->at < rest->end && is_space(*rest->at)) rest->at++;
+void calls_skip_spaces(Rest *rest) {
+    while (rest->at < rest->end && calls_is_space(*rest->at)) rest->at++;
 }
 
-/* Whether a text stands here, which is then skipped; FOUND_PART: its beginning, at the end. */
-static Found skip(Rest *rest, const char *text) {
+Found calls_skip(Rest *rest, const char *text) {
     size_t n = strlen(text), left = (size_t)(rest->end - rest->at);
     if (left < n) return memcmp(rest->at, text, left) || rest->is_over ? FOUND_NONE : FOUND_PART;
     if (memcmp(rest->at, text, n)) return FOUND_NONE;
@@ -43,227 +18,72 @@ static Found skip(Rest *rest, const char *text) {
     return FOUND_CALL;
 }
 
-/* ---- JSON */
+/* ---- calls that have begun */
 
-/* Where an object or a list ends that begins here, by its brackets; NULL = it does not. */
-static const char *find_end(const Rest *rest) {
-    bool in_text = false;
-    int64_t depth = 0;
-    for (const char *at = rest->at; at < rest->end; at++) {
-        if (*at == '\\' && in_text)
-            at++;
-        else if (*at == '"')
-            in_text = !in_text;
-        else if (!in_text && (*at == '{' || *at == '['))
-            depth++;
-        else if (!in_text && (*at == '}' || *at == ']') && !--depth)
-            return at + 1;
-    }
-    return NULL;
-}
-
-/* The object or list here, after spaces; it begins with the character `first`. */
-static Found read_json(const Calls *calls, Rest *rest, char first, MxJson **out) {
-    MxError err = {0};
-    skip_spaces(rest);
-    if (rest->at == rest->end) return rest->is_over ? FOUND_NONE : FOUND_PART;
-    if (*rest->at != first) return FOUND_NONE;
-    const char *end = find_end(rest);
-    if (!end) return rest->is_over ? FOUND_NONE : FOUND_PART;
-    *out = mx_json_parse_value(calls->arena, rest->at, (size_t)(end - rest->at), MX_NOWHERE, &err);
-    mx_error_release(&err);
-    rest->at = end;
-    return *out ? FOUND_CALL : FOUND_NONE;
-}
-
-static bool is_object(const MxJson *value) {
-    return value && !strcmp(mx_json_kind(value), "an object");
-}
-
-/* {"name": …, "arguments" or "parameters": …}, which are an object or its text, or missing. */
-static bool is_call(Calls *calls, const MxJson *json, Call *out) {
-    const MxJson *value = mx_json_get(json, "arguments");
-    if (!value) value = mx_json_get(json, "parameters");
-    const char *text = value ? mx_json_string(value) : "{}";
-    *out = (Call){.name = is_object(json) ? mx_json_string(mx_json_get(json, "name")) : NULL,
-                  .arguments = text};
-    if (!text && is_object(value)) out->arguments = mx_json_dump(calls->arena, value, false);
-    return out->name && *out->name && out->arguments;
-}
-
-static void add_call(Calls *calls, Call call) {
-    if (calls->n == calls->most) return;
-    if (calls->n == calls->cap) {
+void calls_open(Calls *calls, const char *name, size_t n) {
+    if (calls->n + calls->n_open == calls->cap) {
         int64_t more = 2 * calls->cap + 4;
         calls->call = mx_arena_grow(calls->arena, calls->call, (size_t)calls->cap, (size_t)more,
                                     sizeof *calls->call);
         calls->cap = more;
     }
-    calls->call[calls->n++] = call;
+    const char *copy = mx_arena_strndup(&calls->opened, name, n);
+    calls->call[calls->n + calls->n_open++] = (Call){.name = copy, .arguments = ""};
 }
 
-/* ---- formats */
-
-static Found read_object(Calls *calls, Rest *rest) {
-    MxJson *json;
-    Call call;
-    Found found = read_json(calls, rest, '{', &json);
-    if (found != FOUND_CALL) return found;
-    if (!is_call(calls, json, &call)) return FOUND_NONE;
-    add_call(calls, call);
-    return FOUND_CALL;
+void calls_open_arguments(Calls *calls, const char *arguments, size_t n) {
+    Call *last = &calls->call[calls->n + calls->n_open - 1];
+    last->arguments = arguments;
+    last->n_arguments = n;
 }
 
-/* <tool_call> {"name": …, "arguments": …} </tool_call>; the end may lack its mark. */
-static Found read_tagged(Calls *calls, Rest *rest) {
-    int64_t n = calls->n;
-    skip(rest, "<tool_call>");
-    Found found = read_object(calls, rest);
-    if (found != FOUND_CALL) return found;
-    skip_spaces(rest);
-    if (skip(rest, "</tool_call>") != FOUND_PART) return FOUND_CALL;
-    calls->n = n;
-    return FOUND_PART;
-}
-
-/* [TOOL_CALLS] [{"name": …, "arguments": …}, …] */
-static Found read_list(Calls *calls, Rest *rest) {
-    MxJson *json;
-    Call call;
-    skip(rest, "[TOOL_CALLS]");
-    Found found = read_json(calls, rest, '[', &json);
-    if (found != FOUND_CALL) return found;
-    for (size_t i = 0; i < mx_json_length(json); i++)
-        if (!is_call(calls, mx_json_at(json, i), &call)) return FOUND_NONE;
-    for (size_t i = 0; i < mx_json_length(json); i++)
-        if (is_call(calls, mx_json_at(json, i), &call)) add_call(calls, call);
-    return mx_json_length(json) ? FOUND_CALL : FOUND_NONE;
-}
-
-/* Skips a word up to a bracket, a space or what cannot be printed. */
-static void skip_word(Rest *rest) {
-    while (rest->at < rest->end && (uint8_t)*rest->at > ' ' && *rest->at != '[' && *rest->at != '{')
-        rest->at++;
-}
-
-/* [TOOL_CALLS]name[ARGS]{…}, with [CALL_ID] and an id before the arguments, or without marks. */
-static Found read_named(Calls *calls, Rest *rest) {
-    MxJson *json;
-    skip(rest, "[TOOL_CALLS]");
-    skip_spaces(rest);
-    const char *name = rest->at;
-    skip_word(rest);
-    const char *end = rest->at;
-    Found has_id = skip(rest, "[CALL_ID]");
-    if (has_id == FOUND_CALL) skip_word(rest);
-    Found has_args = has_id == FOUND_PART ? FOUND_PART : skip(rest, "[ARGS]");
-    if (has_args == FOUND_PART) return FOUND_PART;
-    Found found = read_json(calls, rest, '{', &json);
-    if (found != FOUND_CALL || end == name) return found == FOUND_PART ? found : FOUND_NONE;
-    add_call(calls, (Call){mx_arena_strndup(calls->arena, name, (size_t)(end - name)),
-                           mx_json_dump(calls->arena, json, false)});
-    return FOUND_CALL;
-}
-
-/* {"name": …, "parameters": …}; the mark is for the interpreter, too, whose calls are code. */
-static Found read_bare(Calls *calls, Rest *rest) {
-    skip(rest, "<|python_tag|>");
-    return read_object(calls, rest);
-}
-
-static const CallFormat formats[] = {
-    {
-        .name = "hermes",
-        .sign = "<tool_call> {",
-        .marks = {"<tool_call>", "</tool_call>"},
-        .n_begins = 1,
-        .read = read_tagged,
-    },
-    {
-        .name = "mistral",
-        .sign = "[TOOL_CALLS] [ {\"name\": \"%\"",
-        .marks = {"[TOOL_CALLS]"},
-        .n_begins = 1,
-        .read = read_list,
-    },
-    {
-        .name = "mistral_args",
-        .sign = "[TOOL_CALLS] % [",
-        .marks = {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"},
-        .n_begins = 1,
-        .read = read_named,
-    },
-    {
-        .name = "llama3_json",
-        .sign = "{\"name\": \"%\", \"parameters\":",
-        .marks = {"{", "<|python_tag|>"},
-        .n_begins = 2,
-        .is_whole = true,
-        .separator = ';',
-        .read = read_bare,
-    },
-};
-
-const char *calls_format_name(const CallFormat *format) {
-    return format->name;
-}
-const char *calls_mark(const CallFormat *format, int i) {
-    return format->marks[i];
-}
-
-/* Whether a text begins as a sign says. */
-static bool fits(const char *text, const char *sign, const char *name) {
-    for (; *sign; sign++) {
-        size_t n = *sign == '%' ? strlen(name) : 1;
-        if (*sign == ' ') {
-            while (is_space(*text)) text++;
-            continue;
-        }
-        if (strncmp(text, *sign == '%' ? name : sign, n)) return false;
-        text += n;
+/* Those that are open stay. */
+static void settle(Calls *calls) {
+    for (; calls->n_open; calls->n_open--) {
+        if (calls->n == calls->most) continue;
+        Call *call = &calls->call[calls->n++];
+        call->name = mx_arena_strdup(calls->arena, call->name);
+        call->arguments = mx_arena_strndup(calls->arena, call->arguments, call->n_arguments);
     }
-    return true;
-}
-
-const CallFormat *calls_format_of(const char *text, const char *name) {
-    for (int i = 0; i < MX_COUNT(formats); i++)
-        for (const char *at = text; *at; at++)
-            if (fits(at, formats[i].sign, name)) return &formats[i];
-    return NULL;
 }
 
 /* ---- */
 
-void calls_init(Calls *calls, MxArena *arena, const CallFormat *format, int64_t most) {
-    *calls = (Calls){.arena = arena, .format = format, .most = most};
+void calls_init(Calls *calls, MxArena *arena, const CallFormat *format, const MxJson *tools,
+                int64_t most) {
+    *calls = (Calls){.arena = arena,
+                     .format = format,
+                     .tools = tools,
+                     .most = most,
+                     .opened = {.name = "open calls"}};
     mx_text_init(&calls->text, arena);
     mx_text_init(&calls->content, arena);
 }
 
 static bool is_blank(const MxText *text) {
     for (size_t i = 0; i < text->len; i++)
-        if (!is_space(text->data[i])) return false;
+        if (!calls_is_space(text->data[i])) return false;
     return true;
 }
 
-/* Whether a call begins here. */
-static Found is_mark(const CallFormat *format, Rest here) {
+/* Whether some mark stands here, of those from `from` to `to`. */
+static Found is_mark(const CallFormat *format, Rest here, int from, int to) {
     Found found = FOUND_NONE;
-    for (int i = 0; i < format->n_begins && found == FOUND_NONE; i++) {
+    for (int i = from; i < to && found == FOUND_NONE; i++) {
         Rest rest = here;
-        found = skip(&rest, format->marks[i]);
+        found = calls_skip(&rest, format->marks[i]);
     }
     return found;
 }
 
-/* Skips text up to a call; FOUND_PART: to what may become one. */
+/* Skips text up to a call or a mark around one; FOUND_PART: to what may become one. */
 static Found find_mark(const Calls *calls, Rest *rest) {
     const CallFormat *f = calls->format;
     bool may = !f->is_whole || is_blank(&calls->content);
     for (; rest->at < rest->end; rest->at++) {
-        Found found = may ? is_mark(f, *rest) : FOUND_NONE;
+        Found found = may ? is_mark(f, *rest, 0, f->n_begins + f->n_skipped) : FOUND_NONE;
         if (found != FOUND_NONE) return found;
-        may &= !f->is_whole || is_space(*rest->at);
+        may &= !f->is_whole || calls_is_space(*rest->at);
     }
     return FOUND_NONE;
 }
@@ -274,25 +94,45 @@ static void add_content(Calls *calls, const char *from, const char *to) {
     calls->is_behind = false;
 }
 
+/* A call at its mark, or a mark around calls. */
+static Found read_mark(Calls *calls, Rest *rest) {
+    const CallFormat *f = calls->format;
+    for (int i = f->n_begins; i < f->n_begins + f->n_skipped; i++)
+        if (is_mark(f, *rest, i, i + 1) == FOUND_CALL) return calls_skip(rest, f->marks[i]);
+    Found found = f->read(calls, rest);
+    return found == FOUND_NONE && calls->n_open ? FOUND_CALL : found;
+}
+
+/* Whether all that is left is the beginning of a mark. */
+static bool is_part_of_mark(const CallFormat *format, const Rest *rest) {
+    Rest here = *rest;
+    here.is_over = false;
+    int n = 0;
+    while (format->marks[n]) n++;
+    return is_mark(format, here, 0, n) == FOUND_PART;
+}
+
 /* Some text, or a call; false = there is nothing that can be read yet. */
 static bool read_on(Calls *calls, bool is_over) {
     const char *start = calls->text.data + calls->done;
     Rest rest = {start, calls->text.data + calls->text.len, is_over};
     while (calls->is_behind && rest.at < rest.end &&
-           (is_space(*rest.at) || *rest.at == calls->format->separator))
+           (calls_is_space(*rest.at) || *rest.at == calls->format->separator))
         rest.at++;
+    if (is_over && calls->is_behind && is_part_of_mark(calls->format, &rest)) rest.at = rest.end;
     const char *from = rest.at;
     Found found = find_mark(calls, &rest);
     add_content(calls, from, rest.at);
     calls->done += (size_t)(rest.at - start);
-    if (found != FOUND_CALL) return false;
+    if (found != FOUND_CALL || rest.at == rest.end) return false;
     const char *mark = rest.at;
-    found = calls->format->read(calls, &rest);
+    found = read_mark(calls, &rest);
     if (found == FOUND_PART) return false;
     if (found == FOUND_NONE) {
         add_content(calls, mark, mark + 1);
         rest.at = mark + 1;
     } else {
+        settle(calls);
         calls->is_behind = true;
     }
     calls->done += (size_t)(rest.at - mark);
@@ -301,10 +141,36 @@ static bool read_on(Calls *calls, bool is_over) {
 
 void calls_add(Calls *calls, const char *text, size_t n, bool is_over) {
     if (n) mx_text_addn(&calls->text, text, n);
-    while (calls->text.len && read_on(calls, is_over)) {
+    for (bool goes_on = calls->text.len > 0; goes_on;) {
+        calls_release(calls);
+        goes_on = read_on(calls, is_over);
     }
+    if (calls->n + calls->n_open > calls->most) calls->n_open = calls->most - calls->n;
+    if (is_over) calls_release(calls);
+}
+
+void calls_release(Calls *calls) {
+    calls->n_open = 0;
+    mx_arena_release(&calls->opened);
+    calls->opened = (MxArena){.name = "open calls"};
 }
 
 bool calls_are_all(const Calls *calls) {
     return is_blank(&calls->content);
+}
+
+const char *calls_id(MxArena *arena, const Calls *calls, int64_t i) {
+    MxText out;
+    const char *form = calls->format->id;
+    if (!form) return NULL;
+    mx_text_init(&out, arena);
+    for (; *form; form++) {
+        if (*form == '%')
+            mx_text_add(&out, "%s", calls->call[i].name);
+        else if (*form == '#')
+            mx_text_add(&out, "%lld", (long long)i);
+        else
+            mx_text_addn(&out, form, 1);
+    }
+    return out.data;
 }

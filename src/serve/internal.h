@@ -40,6 +40,7 @@ typedef struct Choice {
     Calls *calls;        /* of tools; NULL = the text is not read */
     size_t content_told; /* bytes that events have had */
     int64_t n_calls_told;
+    size_t arguments_told; /* bytes of those of the last of these */
 } Choice;
 
 /* What is asked; the worker's while it is at work, after http.c has handed it over. */
@@ -103,11 +104,13 @@ bool serve_bind(MxArena *arena, const char *address, int *descriptor, char **url
 
 /* ---- answers as JSON (answer.c) */
 
-/* A piece of a choice's reply: some text, calls from `call` on, and tokens from `from` on. */
+/* A piece of a choice's reply: some text, calls from `call` on, and before them what the last one
+ * has behind `argument` bytes of its arguments, and tokens from `from` on. */
 typedef struct Piece {
     const char *text; /* [n] */
     size_t n;
     int64_t call;
+    size_t argument;
     MxReply reply;
     int64_t from;
 } Piece;

@@ -15,6 +15,8 @@ static void begin(Job *job, int status, bool streams) {
 /* The job is gone. */
 static void end(Job *job) {
     if (job->guided) guides_leave(job->guided);
+    for (int64_t i = 0; i < job->n_choices; i++)
+        if (job->choice[i].calls) calls_release(job->choice[i].calls);
     http_end(job);
 }
 
@@ -39,6 +41,7 @@ static Piece next_piece(Choice *choice, const MxReply *reply, const char *text, 
     return (Piece){.text = text,
                    .n = n,
                    .call = choice->n_calls_told,
+                   .argument = choice->arguments_told,
                    .reply = *reply,
                    .from = choice->n_told};
 }
@@ -49,15 +52,22 @@ static void write_piece(Choice *choice, const MxReply *reply, const char *text, 
     write_text(choice->job, answer_text(&scratch, choice, &piece));
     choice->n_told = reply->tokens.n;
     choice->has_echoed = true;
-    if (choice->calls) choice->n_calls_told = choice->calls->n;
+    if (choice->calls) {
+        const Calls *calls = choice->calls;
+        choice->n_calls_told = calls->n + calls->n_open;
+        if (choice->n_calls_told)
+            choice->arguments_told = calls->call[choice->n_calls_told - 1].n_arguments;
+    }
     mx_arena_release(&scratch);
 }
 
-/* What has turned out to be content or a call, if anything has. */
+/* What has turned out to be content, a call, or more of its arguments, if anything has. */
 static void write_read(Choice *choice, const MxReply *reply) {
     const Calls *calls = choice->calls;
     size_t from = choice->content_told, n = calls->content.len - from;
-    if (!n && calls->n == choice->n_calls_told) return;
+    const int64_t told = choice->n_calls_told;
+    bool has_more = told && calls->call[told - 1].n_arguments > choice->arguments_told;
+    if (!n && !has_more && calls->n + calls->n_open == told) return;
     choice->content_told = calls->content.len;
     write_piece(choice, reply, n ? calls->content.data + from : "", n);
 }
@@ -151,28 +161,67 @@ static const MxVocabulary *vocabulary_of(Server *s) {
     return s->vocabulary;
 }
 
+/* The grammar that the replies are held to: calls and what may stand beside them, or a schema. */
+static bool write_grammar(Server *s, Job *job, MxArena *arena, MxGrammar **out, MxError *err) {
+    const MxAsk *ask = &job->ask;
+    const CallRules rules = {.format = s->habits.format,
+                             .vocabulary = vocabulary_of(s),
+                             .tools = mx_json_get(*ask->prompts, "tools"),
+                             .choice = ask->needs_calls ? CALLS_NEEDED : CALLS_FREE,
+                             .name = ask->called,
+                             .has_one = ask->calls_one,
+                             .schema = ask->schema};
+    if (!ask->has_tools)
+        return mx_grammar_of_schema(arena, ask->schema, "response_format", out, err);
+    job->ask.wrong = "tools";
+    if (rules.format) return calls_grammar(arena, &rules, out, err);
+    return mx_fail(
+        err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+        "tools: the format in which the chat template has calls is not known, so that an "
+        "answer cannot be held to it (tool_choice, strict, "
+        "response_format)");
+}
+
+/* What tells the grammar. */
+static const char *key_of(Job *job) {
+    const MxAsk *ask = &job->ask;
+    const MxJson *tools = ask->has_tools ? mx_json_get(*ask->prompts, "tools") : NULL;
+    MxArena *arena = &job->arena;
+    return mx_arena_printf(arena, "%s\n%d %d %s\n%s",
+                           ask->schema ? mx_json_dump(arena, ask->schema, false) : "",
+                           ask->needs_calls, ask->calls_one, ask->called ? ask->called : "",
+                           tools ? mx_json_dump(arena, tools, false) : "");
+}
+
 /* The guide of the replies, if they are held to a grammar; one that was made before, if it is of
  * the same. */
 static bool find_guide(Server *s, Job *job, MxError *err) {
-    if (!job->ask.schema) return true;
-    const char *key = mx_json_dump(&job->arena, job->ask.schema, false);
+    const MxAsk *ask = &job->ask;
+    bool has_one = ask->calls_one && s->habits.format;
+    bool calls = ask->has_tools && (ask->needs_calls || has_one || ask->has_strict_tools);
+    if (!ask->schema && !calls) return true;
+    const char *key = key_of(job);
     MxGrammar *grammar;
     job->ask.wrong = "response_format";
     job->guided = guides_find(&s->guides, key);
-    bool is_new = !job->guided;
-    if (is_new) job->guided = guides_new(&s->guides, key);
+    if (job->guided) {
+        job->guide = job->guided->guide;
+        return true;
+    }
+    job->guided = guides_new(&s->guides, key);
     MxArena *arena = job->guided ? &job->guided->arena : &job->arena;
-    bool ok = !is_new || mx_grammar_of_schema(arena, job->ask.schema, "schema", &grammar, err);
-    if (ok && is_new) job->guide = mx_guide_new(arena, grammar, vocabulary_of(s));
-    if (ok && is_new && job->guided) job->guided->guide = job->guide;
-    if (ok) job->guide = job->guided ? job->guided->guide : job->guide;
-    return ok;
+    if (!write_grammar(s, job, arena, &grammar, err)) return false;
+    job->guide = mx_guide_new(arena, grammar, vocabulary_of(s));
+    if (job->guided) job->guided->guide = job->guide;
+    return true;
 }
 
 static void read_calls(const Server *s, Choice *choice) {
+    const MxAsk *ask = &choice->job->ask;
     MxArena *arena = &choice->job->arena;
     choice->calls = mx_new(arena, Calls);
-    calls_init(choice->calls, arena, s->habits.format, choice->job->ask.calls_one ? 1 : INT64_MAX);
+    calls_init(choice->calls, arena, s->habits.format, mx_json_get(*ask->prompts, "tools"),
+               ask->calls_one ? 1 : INT64_MAX);
     choice->how.shown = s->shown;
     choice->how.n_shown = s->n_shown;
 }

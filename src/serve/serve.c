@@ -174,6 +174,26 @@ static const char *name_of(MxArena *arena, const char *dir) {
     return slash && slash[1] ? slash + 1 : name;
 }
 
+/* The token that a mark is; -1 = it is several. */
+static int32_t token_of(MxArena *arena, const MxTokenizer *tokenizer, const char *mark) {
+    MxError ignored = {0};
+    MxTokens ids;
+    const MxEncoding text = {.text = mark, .n = strlen(mark), .is_rendered = true};
+    bool is_one = mx_tokenizer_encode(arena, tokenizer, text, &ids, &ignored) && ids.n == 1;
+    mx_error_release(&ignored);
+    return is_one ? ids.ids[0] : -1;
+}
+
+/* A template that takes tools may have no calls, or refuse those of a probe: then the vocabulary
+ * tells the format, by the first mark of one that is a token. */
+static const CallFormat *find_format(MxArena *arena, const MxTokenizer *tokenizer) {
+    for (int i = 0; tokenizer && calls_format_at(i); i++) {
+        const char *mark = calls_mark(calls_format_at(i), 0);
+        if (strlen(mark) > 1 && token_of(arena, tokenizer, mark) >= 0) return calls_format_at(i);
+    }
+    return NULL;
+}
+
 /* Special tokens among the marks of calls. */
 static void find_shown(MxArena *arena, Server *s) {
     const MxTokenizer *tokenizer = s->what->tokenizer;
@@ -184,14 +204,10 @@ static void find_shown(MxArena *arena, Server *s) {
     while (calls_mark(format, n)) n++;
     s->shown = mx_new_n(arena, int32_t, n + 1);
     for (int i = 0; (mark = calls_mark(format, i)); i++) {
-        MxError ignored = {0};
-        MxTokens ids;
         size_t n_bytes = 1;
-        const MxEncoding text = {.text = mark, .n = strlen(mark), .is_rendered = true};
-        bool is_one = mx_tokenizer_encode(arena, tokenizer, text, &ids, &ignored) && ids.n == 1;
-        if (is_one) mx_tokenizer_decode(arena, tokenizer, ids.ids, 1, true, &n_bytes);
-        if (is_one && !n_bytes) s->shown[s->n_shown++] = ids.ids[0];
-        mx_error_release(&ignored);
+        const int32_t id = token_of(arena, tokenizer, mark);
+        if (id >= 0) mx_tokenizer_decode(arena, tokenizer, &id, 1, true, &n_bytes);
+        if (!n_bytes) s->shown[s->n_shown++] = id;
     }
 }
 
@@ -209,6 +225,8 @@ static bool open_server(MxArena *arena, const MxServe *what, Server *s, MxError 
         mx_json_quote(arena, s->name, strlen(s->name)), (long long)time(NULL));
     s->models = mx_arena_printf(arena, "{\"object\":\"list\",\"data\":[%s]}\n", s->model);
     if (speak->chat) s->habits = messages_habits(speak->chat);
+    if (s->habits.takes_tools && !s->habits.format)
+        s->habits.format = find_format(arena, what->tokenizer);
     find_shown(arena, s);
     if (!mx_speak_find(arena, what->dir, true, what->tokenizer, speak, &s->source, &s->how, err))
         return false;

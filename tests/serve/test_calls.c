@@ -6,19 +6,53 @@
 #include "serve/calls.h"
 #include "serve/internal.h"
 
+#include <math.h>
+
 static MxArena arena = {.name = "test"};
 
 static void tear_down(void) {
     mx_arena_release(&arena);
 }
 
-/* How a call of f begins in each format. */
-static const char *const signs[] = {"<tool_call>{", "[TOOL_CALLS][{\"name\":\"f\"",
-                                    "[TOOL_CALLS]f[", "{\"name\":\"f\",\"parameters\":"};
+enum { HERMES, MISTRAL, ARGS, LLAMA, DEEPSEEK, DEEPSEEK_31, KIMI, HARMONY, CODER, GLM };
+static const char *const names[] = {"hermes",      "mistral",      "mistral_args", "llama3_json",
+                                    "deepseek_v3", "deepseek_v31", "kimi_k2",      "harmony",
+                                    "qwen3_coder", "glm45"};
 
 static const CallFormat *format_of(int i) {
-    return calls_format_of(signs[i], "f");
+    int k = 0;
+    while (calls_format_at(k) && strcmp(calls_format_name(calls_format_at(k)), names[i])) k++;
+    ck_assert_ptr_nonnull(calls_format_at(k));
+    return calls_format_at(k);
 }
+
+/* Types of f's arguments. */
+static const char tools_text[] =
+    "[{\"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\", \"properties\": "
+    "{\"s\": {\"type\": "
+    "\"string\"}, \"n\": {\"type\": \"integer\"}, \"o\": {\"anyOf\": [{\"type\": \"string\"}, "
+    "{\"type\": "
+    "\"null\"}]}, \"l\": {\"type\": \"array\"}}, \"required\": [\"s\"]}}}]";
+
+static const MxJson *tools_of(void) {
+    MxError err = {0};
+    return mx_json_parse_value(&arena, tools_text, strlen(tools_text), MX_NOWHERE, &err);
+}
+
+#define MARK(word) "<\xef\xbd\x9ctool\xe2\x96\x81" word "\xef\xbd\x9c>"
+#define B                                                                                          \
+    MARK("call\xe2\x96\x81"                                                                        \
+         "begin")
+#define E                                                                                          \
+    MARK("call\xe2\x96\x81"                                                                        \
+         "end")
+#define BS                                                                                         \
+    MARK("calls\xe2\x96\x81"                                                                       \
+         "begin")
+#define ES                                                                                         \
+    MARK("calls\xe2\x96\x81"                                                                       \
+         "end")
+#define SEP MARK("sep")
 
 /* Calls as "name arguments", a line each; `most` 0 = any number. */
 static const struct {
@@ -26,47 +60,106 @@ static const struct {
     const char *text, *content, *calls;
     int most;
 } cases[] = {
-    {0, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>", "",
+    {HERMES, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>", "",
      "f {\"a\": 1}\n", 0},
-    {0,
+    {HERMES,
      "I look.\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n<tool_call>\n{\"name\": "
      "\"g\", \"arguments\": {\"t\": \"}\\\"</tool_call>\"}}\n</tool_call>",
      "I look.\n", "f {}\ng {\"t\": \"}\\\"</tool_call>\"}\n", 0},
-    {0,
+    {HERMES,
      "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"
      "<tool_call>{\"name\":\"g\",\"arguments\":{}}</tool_call>",
      "", "f {}\n", 1},
-    {0, "<tool_call>{\"name\": \"f\"}", "", "f {}\n", 0},
-    {0, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"x\\\": 2}\"}</tool_call> Done.",
+    {HERMES, "<tool_call>{\"name\": \"f\"}", "", "f {}\n", 0},
+    {HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"x\\\": 2}\"}</tool_call> Done.",
      "Done.", "f {\"x\": 2}\n", 0},
-    {0, "<tool_call>{\"name\": \"f\", \"argu", "<tool_call>{\"name\": \"f\", \"argu", "", 0},
-    {0, "<tool_call>{\"name\": 5}</tool_call>", "<tool_call>{\"name\": 5}</tool_call>", "", 0},
-    {0, "<tool_call>{'name': 'f'}</tool_call>", "<tool_call>{'name': 'f'}</tool_call>", "", 0},
-    {0, "a < b, <tool>, <tool_cal", "a < b, <tool>, <tool_cal", "", 0},
-    {0, "<tool_call><tool_call>{\"name\":\"f\"}</tool_call>", "<tool_call>", "f {}\n", 0},
-    {0, "{\"name\": \"f\", \"parameters\": {}}", "{\"name\": \"f\", \"parameters\": {}}", "", 0},
-    {1,
+    {HERMES, "<tool_call>{\"name\": \"f\", \"argu", "<tool_call>{\"name\": \"f\", \"argu", "", 0},
+    {HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1, \"b", "",
+     "f {\"a\": [1, \"b\n", 0},
+    {HERMES, "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>", "",
+     "f {\"a\": 1}\n", 0},
+    {HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {}}\n</tool_ca", "", "f {}\n", 0},
+    {HERMES, "<tool_call>{\"name\": 5}</tool_call>", "<tool_call>{\"name\": 5}</tool_call>", "", 0},
+    {HERMES, "<tool_call>{'name': 'f'}</tool_call>", "<tool_call>{'name': 'f'}</tool_call>", "", 0},
+    {HERMES, "a < b, <tool>, <tool_cal", "a < b, <tool>, <tool_cal", "", 0},
+    {HERMES, "<tool_call><tool_call>{\"name\":\"f\"}</tool_call>", "<tool_call>", "f {}\n", 0},
+    {HERMES, "{\"name\": \"f\", \"parameters\": {}}", "{\"name\": \"f\", \"parameters\": {}}", "",
+     0},
+    {MISTRAL,
      "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": [1, {}]}}, {\"name\": \"g\", "
      "\"arguments\": {}}]",
      "", "f {\"a\": [1, {}]}\ng {}\n", 0},
-    {1, "So: [TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}}]", "So: ", "f {}\n", 0},
-    {1, "[TOOL_CALLS] []", "[TOOL_CALLS] []", "", 0},
-    {1, "[TOOL_CALLS] [{\"name\":\"f\",\"arguments\":{}}, 5]",
-     "[TOOL_CALLS] [{\"name\":\"f\",\"arguments\":{}}, 5]", "", 0},
-    {2, "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]g[CALL_ID]abcdefghi[ARGS]{}", "",
+    {MISTRAL, "So: [TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}}]", "So: ", "f {}\n", 0},
+    {MISTRAL, "[TOOL_CALLS] []", "[TOOL_CALLS] []", "", 0},
+    {MISTRAL, "[TOOL_CALLS] [{\"name\":\"f\",\"arguments\":{}}, 5]", "5]", "f {}\n", 0},
+    {ARGS, "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]g[CALL_ID]abcdefghi[ARGS]{}", "",
      "f {\"a\": 1}\ng {}\n", 0},
-    {2, "Hm.[TOOL_CALLS]look_up{\"city\": \"Rome\"}", "Hm.", "look_up {\"city\": \"Rome\"}\n", 0},
-    {2, "[TOOL_CALLS]f[ARGS]{\"a\": ", "[TOOL_CALLS]f[ARGS]{\"a\": ", "", 0},
-    {2, "[TOOL_CALLS]f[CALL_ID", "[TOOL_CALLS]f[CALL_ID", "", 0},
-    {3, "{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}", "", "f {\"a\": \"b\"}\n", 0},
-    {3, "<|python_tag|>{\"name\": \"f\", \"arguments\": {}}", "", "f {}\n", 0},
-    {3, "\n{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}", "\n",
+    {ARGS, "Hm.[TOOL_CALLS]look_up{\"city\": \"Rome\"}", "Hm.", "look_up {\"city\": \"Rome\"}\n",
+     0},
+    {ARGS, "[TOOL_CALLS]f[ARGS]{\"a\": ", "", "f {\"a\": \n", 0},
+    {ARGS, "[TOOL_CALLS]f[CALL_ID", "[TOOL_CALLS]f[CALL_ID", "", 0},
+    {LLAMA, "{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}", "", "f {\"a\": \"b\"}\n", 0},
+    {LLAMA, "<|python_tag|>{\"name\": \"f\", \"arguments\": {}}", "", "f {}\n", 0},
+    {LLAMA, "\n{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}", "\n",
      "f {}\ng {}\n", 0},
-    {3, "{\"answer\": 5}", "{\"answer\": 5}", "", 0},
-    {3, "Call {\"name\": \"f\", \"parameters\": {}}", "Call {\"name\": \"f\", \"parameters\": {}}",
-     "", 0},
-    {3, "<|python_tag|>print(5)", "<|python_tag|>print(5)", "", 0},
-    {3, "", "", "", 0},
+    {LLAMA, "{\"answer\": 5}", "{\"answer\": 5}", "", 0},
+    {LLAMA, "Call {\"name\": \"f\", \"parameters\": {}}",
+     "Call {\"name\": \"f\", \"parameters\": {}}", "", 0},
+    {LLAMA, "<|python_tag|>print(5)", "<|python_tag|>print(5)", "", 0},
+    {LLAMA, "", "", "", 0},
+    {DEEPSEEK,
+     "I look." BS B "function" SEP "f\n```json\n{\"a\": 1}\n```" E "\n" B "function" SEP
+     "g\n```json\n{}\n```" E ES,
+     "I look.", "f {\"a\": 1}\ng {}\n", 0},
+    {DEEPSEEK, BS B "function" SEP "f\n```json\n{\"a\": \"}", "", "f {\"a\": \"}\n", 0},
+    {DEEPSEEK, "a " B "other" SEP "f", "a " B "other" SEP "f", "", 0},
+    {DEEPSEEK_31, BS B "f" SEP "{\"a\": 1}" E B "g" SEP "{}" E ES, "", "f {\"a\": 1}\ng {}\n", 0},
+    {DEEPSEEK_31, BS B "f" SEP "{\"a\": 1}" E B "g" SEP "{}" E ES, "", "f {\"a\": 1}\n", 1},
+    {KIMI,
+     "So.<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"
+     "\"a\": "
+     "1}<|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{}<|tool_call_"
+     "end|>"
+     "<|tool_calls_section_end|>",
+     "So.", "f {\"a\": 1}\ng {}\n", 0},
+    {HARMONY,
+     "<|channel|>analysis<|message|>They want it.<|end|><|start|>assistant<|channel|>commentary "
+     "to=functions.f <|constrain|>json<|message|>{\"a\": 1}",
+     "", "f {\"a\": 1}\n", 0},
+    {HARMONY,
+     "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant "
+     "to=functions.f<|channel|>commentary "
+     "json<|message|>{}",
+     "I look.", "f {}\n", 0},
+    {HARMONY, " to=functions.f<|channel|>commentary json<|message|>{\"a\": \"", "",
+     "f {\"a\": \"\n", 0},
+    {HARMONY,
+     "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>final<|message|>It is "
+     "warm.",
+     "It is warm.", "", 0},
+    {HARMONY, "<|channel|>analysis<|message|>Hm, hm", "", "", 0},
+    {CODER,
+     "I look.\n<tool_call>\n<function=f>\n<parameter=s>\nRome "
+     "\"x\"\n2\n</parameter>\n<parameter=n>\n5\n"
+     "</parameter>\n<parameter=l>\n[1, {}]\n</parameter>\n</function>\n</tool_call>",
+     "I look.\n", "f {\"s\": \"Rome \\\"x\\\"\\n2\", \"n\": 5, \"l\": [1, {}]}\n", 0},
+    {CODER,
+     "<function=f>\n<parameter=s>\n5\n</parameter>\n<parameter=o>\nnull\n</parameter>\n</function>",
+     "", "f {\"s\": \"5\", \"o\": null}\n", 0},
+    {CODER,
+     "<tool_call>\n<function=f>\n</function>\n</"
+     "tool_call>\n<tool_call>\n<function=g>\n<parameter=q>\n"
+     "true\n</parameter>\n</function>\n</tool_call>",
+     "", "f {}\ng {\"q\": true}\n", 0},
+    {CODER, "<tool_call>\n<function=f>\n<parameter=s>\nRo", "", "f {\n", 0},
+    {GLM,
+     "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>New "
+     "York</arg_value>\n<arg_key>n</arg_key>\n<arg_value>3"
+     "</arg_value>\n</tool_call>\n<tool_call>g\n</tool_call>",
+     "", "f {\"s\": \"New York\", \"n\": 3}\ng {}\n", 0},
+    {GLM, "<tool_call>f<arg_key>s</arg_key><arg_value>a</arg_value></tool_call> ok", "ok",
+     "f {\"s\": \"a\"}\n", 0},
+    {GLM, "<tool_call>{\"name\": 1}", "<tool_call>{\"name\": 1}", "", 0},
 };
 
 static void check_read(const Calls *c, int i, int pieces) {
@@ -85,7 +178,7 @@ START_TEST(calls_are_read_in_pieces_of_any_size) {
     size_t n = strlen(text);
     for (size_t size = 1; size <= n + 1; size++) {
         Calls c;
-        calls_init(&c, &arena, format_of(cases[_i].format),
+        calls_init(&c, &arena, format_of(cases[_i].format), tools_of(),
                    cases[_i].most ? cases[_i].most : INT64_MAX);
         for (size_t at = 0; at < n; at += size)
             calls_add(&c, text + at, n - at < size ? n - at : size, false);
@@ -98,12 +191,12 @@ END_TEST
 /* A text that can be no call is told at once. */
 START_TEST(text_is_not_held_back) {
     Calls c;
-    calls_init(&c, &arena, format_of(0), INT64_MAX);
+    calls_init(&c, &arena, format_of(HERMES), NULL, INT64_MAX);
     calls_add(&c, "Hello <b", 8, false);
     ck_assert_uint_eq(c.content.len, 8);
     calls_add(&c, "> <tool", 7, false);
     ck_assert_uint_eq(c.content.len, 10);
-    calls_init(&c, &arena, format_of(3), INT64_MAX);
+    calls_init(&c, &arena, format_of(LLAMA), NULL, INT64_MAX);
     calls_add(&c, "A {\"na", 6, false);
     ck_assert_uint_eq(c.content.len, 6);
 }
@@ -134,6 +227,123 @@ START_TEST(templates_tell_their_format) {
 }
 END_TEST
 
+static const MxVocabulary *bytes_of(void) {
+    static const int32_t eos = 257;
+    MxError err = {0};
+    MxTokenizer *tokenizer;
+    ck_assert(mx_tokenizer_open(&arena, "byte", NULL, &tokenizer, &err));
+    return mx_vocabulary_new(&arena, tokenizer, &eos, 1, NULL, 0);
+}
+
+static MxGuide *guide_of(const CallRules *rules) {
+    MxError err = {0};
+    MxGrammar *grammar;
+    ck_assert_msg(calls_grammar(&arena, rules, &grammar, &err), "%s", err.text.data);
+    return mx_guide_new(&arena, grammar, rules->vocabulary);
+}
+
+/* Whether a byte goes on with the end of a value, if there is one. */
+static bool closes(const MxText *text, const char *end, int32_t byte) {
+    for (size_t k = strlen(end); k--;)
+        if (k <= text->len && !memcmp(text->data + text->len - k, end, k)) return end[k] == byte;
+    return false;
+}
+
+/* Whatever bytes come of those that may, as numbers of a generator say; ends are likely. */
+static const char *write_answer(MxGuide *guide, const char *end, uint64_t seed) {
+    enum { FEW = 80, FREE = 300, MOST = 6000, EOS = 257, VOCAB };
+    MxGuided text;
+    float logits[VOCAB];
+    mx_guided_init(&text, &arena, guide);
+    for (int n = 0;; n++) {
+        int32_t best = -1;
+        double most = -1;
+        memset(logits, 0, sizeof logits);
+        ck_assert_int_lt(n, MOST);
+        ck_assert(mx_guided_limit(&text, logits, VOCAB));
+        for (int32_t id = 0; id < VOCAB; id++) {
+            uint32_t w[4];
+            mx_philox(seed, (uint64_t)n, (uint64_t)id, w);
+            bool ends = id == EOS || (id < 256 && strchr("\"}]<", id)),
+                 is_odd = id < ' ' || id > '~';
+            double worth = (double)mx_uniform(w[0]) + (n > FREE && ends) +
+                           2 * (n > FEW && closes(&text.bytes, end, id)) - (is_odd && id != EOS);
+            if (!isinf(logits[id]) && worth > most) most = worth, best = id;
+        }
+        if (best < 0) /* only odd ones may come */
+            for (best = 0; isinf(logits[best]);) best++;
+        if (best == EOS || mx_guided_accept(&text, best)) return text.bytes.data;
+    }
+}
+
+/* An answer that must be calls is read as these, and their arguments fit. */
+START_TEST(answers_are_held_to_calls) {
+    MxError err = {0};
+    const MxVocabulary *vocabulary = bytes_of();
+    CallRules rules = {format_of(_i), vocabulary, tools_of(), CALLS_NEEDED, NULL, false, NULL};
+    const char *end = _i == CODER ? "\n</parameter>" : _i == GLM ? "</arg_value>" : "";
+    int n = 0;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        rules.has_one = seed % 2;
+        const char *text = write_answer(guide_of(&rules), end, seed);
+        Calls c;
+        calls_init(&c, &arena, rules.format, rules.tools, INT64_MAX);
+        calls_add(&c, text, strlen(text), true);
+        ck_assert_msg(c.n > 0 && (!rules.has_one || c.n == 1) && calls_are_all(&c), "%s", text);
+        for (int64_t i = 0; i < c.n; i++, n++) {
+            const MxJson *json = mx_json_parse_value(&arena, c.call[i].arguments,
+                                                     c.call[i].n_arguments, MX_NOWHERE, &err);
+            ck_assert_msg(json && !strcmp(c.call[i].name, "f"), "%s: %s", text, err.text.data);
+            int64_t whole;
+            const MxJson *number = mx_json_get(json, "n");
+            ck_assert_msg(mx_json_string(mx_json_get(json, "s")) != NULL, "%s", text);
+            ck_assert_msg(!number || mx_json_int(number, &whole), "%s", text);
+        }
+    }
+    ck_assert_int_ge(n, 40);
+}
+END_TEST
+
+/* Text need not have calls; those that it has fit, if they are strict. */
+START_TEST(answers_may_be_other_text) {
+    const MxVocabulary *vocabulary = bytes_of();
+    const char strict[] =
+        "[{\"function\": {\"name\": \"f\", \"strict\": true, \"parameters\": {\"type\": "
+        "\"object\", "
+        "\"properties\": {\"n\": {\"type\": \"integer\"}}, \"required\": [\"n\"]}}}]";
+    static const struct {
+        int format;
+        const char *text;
+        bool fits;
+    } cases_of[] = {
+        {HERMES,
+         "It is <b>warm</b>. <tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": "
+         "5}}\n</tool_call>",
+         true},
+        {HERMES, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": \"", false},
+        {HERMES, "<tool_call>\n{\"name\": \"g", false},
+        {LLAMA, "It is {warm}", true},
+        {LLAMA, "{\"name\": \"f\", \"parameters\": {\"n\": 5}}", true},
+        {LLAMA, "{\"temperature", false},
+        {CODER,
+         "So.\n<tool_call>\n<function=f>\n<parameter=n>\n5\n</parameter>\n</function>\n</"
+         "tool_call>",
+         true},
+        {CODER, "<tool_call>\n<function=f>\n<parameter=n>\nx", false},
+    };
+    MxError err = {0};
+    const MxJson *tools = mx_json_parse_value(&arena, strict, strlen(strict), MX_NOWHERE, &err);
+    for (int i = 0; i < MX_COUNT(cases_of); i++) {
+        const CallRules rules = {
+            format_of(cases_of[i].format), vocabulary, tools, CALLS_FREE, NULL, false, NULL};
+        MxGuided text;
+        mx_guided_init(&text, &arena, guide_of(&rules));
+        bool fits = mx_guided_add(&text, cases_of[i].text, strlen(cases_of[i].text));
+        ck_assert_msg(fits == cases_of[i].fits, "%s", cases_of[i].text);
+    }
+}
+END_TEST
+
 Suite *calls_suite(void) {
     Suite *suite = suite_create("calls");
     TCase *tcase = tcase_create("calls");
@@ -141,6 +351,8 @@ Suite *calls_suite(void) {
     tcase_add_loop_test(tcase, calls_are_read_in_pieces_of_any_size, 0, MX_COUNT(cases));
     tcase_add_test(tcase, text_is_not_held_back);
     tcase_add_loop_test(tcase, templates_tell_their_format, 0, MX_COUNT(templates));
+    tcase_add_loop_test(tcase, answers_are_held_to_calls, 0, MX_COUNT(names));
+    tcase_add_test(tcase, answers_may_be_other_text);
     suite_add_tcase(suite, tcase);
     return suite;
 }

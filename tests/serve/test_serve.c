@@ -107,9 +107,18 @@ static const struct {
     {MX_ASK_CHAT, "{\"messages\": [], \"tools\": [{\"type\": \"function\"}]}",
      "tools[0]: wanted {\"type\": \"function\", \"function\""},
     {MX_ASK_CHAT, "{\"messages\": [], \"tool_choice\": {\"type\": \"function\"}}",
-     "tool_choice: found {\"type\": \"function\"}, wanted \"auto\" or \"none\""},
+     "tool_choice: found {\"type\": \"function\"}, wanted \"auto\", \"none\", \"required\" or"},
     {MX_ASK_CHAT, "{\"messages\": [], \"tool_choice\": \"required\"}",
-     "tool_choice: found \"required\", wanted \"auto\" or \"none\""},
+     "tool_choice: wanted \"tools\" with it"},
+    {MX_ASK_CHAT,
+     "{\"messages\": [], \"tools\": [{\"function\": {\"name\": \"f\"}}], \"tool_choice\": "
+     "{\"type\": "
+     "\"function\", \"function\": {\"name\": \"g\"}}}",
+     "tool_choice: wanted the name of one of the \"tools\""},
+    {MX_ASK_CHAT,
+     "{\"messages\": [], \"tool_choice\": {\"type\": \"allowed_tools\", \"function\": {\"name\": "
+     "\"f\"}}}",
+     "tool_choice: found"},
     {MX_ASK_CHAT, "{\"messages\": [], \"modalities\": [\"audio\"]}", "modalities: found"},
     {MX_ASK_COMPLETION, "{\"prompt\": \"a\", \"suffix\": \"b\"}", "suffix: found \"b\", wanted"},
     {MX_ASK_CHAT, "{\"messages\": [], \"stream_options\": {\"include_usage\": true}}",
@@ -117,11 +126,6 @@ static const struct {
     {MX_ASK_CHAT, "{\"messages\": [], \"response_format\": {\"type\": \"json_schema\"}}",
      "response_format: found {\"type\": \"json_schema\"}, wanted {\"type\": \"text\"}, {"},
     {MX_ASK_CHAT, "{\"messages\": [], \"response_format\": 5}", "response_format: found 5"},
-    {MX_ASK_CHAT,
-     "{\"messages\": [], \"response_format\": {\"type\": \"json_object\"}, \"tools\": "
-     "[{\"function\": "
-     "{\"name\": \"f\"}}]}",
-     "response_format: wanted no \"tools\" with JSON"},
 };
 
 START_TEST(wrong_requests_are_told) {
@@ -147,7 +151,7 @@ START_TEST(members_may_ask_for_what_is_so_anyway) {
             &a, &err),
         "%s", err.text.data);
     ck_assert_int_eq((int)mx_json_length(mx_json_get(a.prompts[0], "tools")), 1);
-    ck_assert(a.has_tools && !a.calls_one && !a.schema);
+    ck_assert(a.has_tools && !a.calls_one && !a.schema && !a.needs_calls && !a.has_strict_tools);
     ck_assert(ask(MX_ASK_CHAT,
                   "{\"tools\": [{\"function\": {\"name\": \"f\"}}], \"messages\": [], "
                   "\"tool_choice\": \"none\"}",

@@ -1,0 +1,75 @@
+/* call_formats.h — what the files of calls share: a format's row, and reading of text in pieces. */
+#ifndef SERVE_CALL_FORMATS_H
+#define SERVE_CALL_FORMATS_H
+
+#include "calls.h"
+
+/* Text that has not been read yet. */
+typedef struct Rest {
+    const char *at, *end;
+    bool is_over; /* nothing follows */
+} Rest;
+
+/* What a reader finds. */
+typedef enum Found { FOUND_NONE, FOUND_CALL, FOUND_PART /* which may become one */ } Found;
+
+enum { MOST_MARKS = 8 };
+
+/* How calls are written by an answer that must have them: % is the function, # a number. */
+typedef struct CallWriting {
+    const char *begin, *head, *tail, *between, *end; /* between NULL: there is one call */
+    const MxGrammarTags *tags;                       /* of arguments; NULL = JSON */
+} CallWriting;
+
+/* How arguments stand between tags. */
+typedef struct CallTags {
+    const char *head;                             /* behind the mark, before the name */
+    const char *name_ends;                        /* characters, of which '<' is not read */
+    const char *name, *value, *value_end, *close; /* before a name and a value; behind them */
+    const char *name_end;
+} CallTags;
+
+struct CallFormat {
+    const char *name;
+    const char *sign; /* what templates write at a call's beginning; a space stands for any number
+                         of them, and % for the function */
+    const char *marks[MOST_MARKS + 1];
+    int n_begins;   /* of the marks, the first are those that calls begin with … */
+    int n_skipped;  /* … and the next ones only stand around them */
+    bool is_whole;  /* nothing but calls may stand before one */
+    char separator; /* between two, beside spaces; 0 = none */
+    /* Reads a call, or some, at its mark; `rest` ends up behind it. Those that have begun are open
+     * in `calls`. */
+    Found (*read)(Calls *calls, Rest *rest);
+    const char *form;     /* of calls, for calls_read_form; see there */
+    const CallTags *tags; /* for calls_read_tags */
+    const char *id;       /* of calls, by name and number; NULL = any */
+    CallWriting writes;
+};
+
+/* calls_skip — whether a text stands here, which is then skipped; FOUND_PART: its beginning, at the
+ * end. calls_skip_spaces. calls_is_space. */
+Found calls_skip(Rest *rest, const char *text);
+void calls_skip_spaces(Rest *rest);
+bool calls_is_space(char c);
+/* calls_open — a call has begun. calls_open_arguments — what its arguments are so far: bytes that
+ * live until the next piece. */
+void calls_open(Calls *calls, const char *name, size_t n);
+void calls_open_arguments(Calls *calls, const char *arguments, size_t n);
+
+/* calls_at_end — where the text ends: more may come. calls_read_arguments — those of the call that
+ * is open: an object, as it is written. calls_is_of_name — whether functions' names may have it. */
+Found calls_at_end(const Rest *rest);
+Found calls_read_arguments(Calls *calls, Rest *rest);
+bool calls_is_of_name(char c);
+
+/* Readers of the formats. */
+Found calls_read_tagged(Calls *calls, Rest *rest);
+Found calls_read_list(Calls *calls, Rest *rest);
+Found calls_read_named(Calls *calls, Rest *rest);
+Found calls_read_bare(Calls *calls, Rest *rest);
+Found calls_read_form(Calls *calls, Rest *rest);
+Found calls_read_tags(Calls *calls, Rest *rest);
+Found calls_read_channel(Calls *calls, Rest *rest);
+
+#endif

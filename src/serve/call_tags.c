@@ -1,0 +1,136 @@
+/* call_tags.c — readers of calls whose arguments stand between tags, and of messages in channels.
+ */
+#include "call_formats.h"
+
+/* ---- arguments between tags */
+
+static const MxJson *schema_of(const Calls *calls, const char *function, const char *name) {
+    for (size_t i = 0; i < mx_json_length(calls->tools); i++) {
+        const MxJson *one = mx_json_get(mx_json_at(calls->tools, i), "function");
+        const char *own = mx_json_string(mx_json_get(one, "name"));
+        if (own && !strcmp(own, function))
+            return mx_json_get(mx_json_get(mx_json_get(one, "parameters"), "properties"), name);
+    }
+    return NULL;
+}
+
+/* Whether a schema allows a type, as far as it names its types itself. */
+static bool allows(const MxJson *schema, const char *type) {
+    const MxJson *own = mx_json_get(schema, "type"), *any = mx_json_get(schema, "anyOf");
+    const char *text = mx_json_string(own);
+    bool found = text && !strcmp(text, type);
+    for (size_t i = 0; i < mx_json_length(own) && !found; i++) {
+        const char *one = mx_json_string(mx_json_at(own, i));
+        found = one && !strcmp(one, type);
+    }
+    for (size_t i = 0; i < mx_json_length(any) && !found; i++) {
+        const char *one = mx_json_string(mx_json_get(mx_json_at(any, i), "type"));
+        found = one && !strcmp(one, type);
+    }
+    return found;
+}
+
+/* A value is a text if its schema allows texts, or if it is no JSON. */
+static void add_value(const Calls *calls, MxText *out, const char *function, const char *name,
+                      const char *value, size_t n) {
+    MxArena scratch = {.name = "value"};
+    MxError err = {0};
+    const MxJson *schema = schema_of(calls, function, name);
+    bool is_null = n == 4 && !memcmp(value, "null", n) && allows(schema, "null");
+    bool is_text = allows(schema, "string") && !is_null;
+    const MxJson *json = is_text ? NULL : mx_json_parse_value(&scratch, value, n, MX_NOWHERE, &err);
+    mx_text_add(out, "%s",
+                json ? mx_json_dump(&scratch, json, false) : mx_json_quote(&scratch, value, n));
+    mx_error_release(&err);
+    mx_arena_release(&scratch);
+}
+
+/* Text up to another one, which is skipped; FOUND_PART: that may still come. */
+static Found read_until(Rest *rest, const char *end, const char **text, size_t *n) {
+    *text = rest->at;
+    const char *found = memmem(rest->at, (size_t)(rest->end - rest->at), end, strlen(end));
+    if (!found) return calls_at_end(rest);
+    *n = (size_t)(found - rest->at);
+    rest->at = found + strlen(end);
+    return FOUND_CALL;
+}
+
+/* One argument: its name and value; a new line around the value is not of it. */
+static Found read_argument(Calls *calls, Rest *rest, const char *function, MxText *out) {
+    const CallTags *tags = calls->format->tags;
+    const char *name, *value;
+    size_t n_name, n_value;
+    Found found = read_until(rest, tags->name_end, &name, &n_name);
+    calls_skip_spaces(rest);
+    if (found == FOUND_CALL) found = calls_skip(rest, tags->value);
+    if (found == FOUND_CALL) found = read_until(rest, tags->value_end, &value, &n_value);
+    if (found != FOUND_CALL) return found;
+    if (n_value && *value == '\n') value++, n_value--;
+    if (n_value && value[n_value - 1] == '\n') n_value--;
+    const char *own = mx_arena_strndup(&calls->opened, name, n_name);
+    mx_text_add(out, "%s%s: ", out->len > 1 ? ", " : "",
+                mx_json_quote(&calls->opened, own, n_name));
+    add_value(calls, out, function, own, value, n_value);
+    return FOUND_CALL;
+}
+
+Found calls_read_tags(Calls *calls, Rest *rest) {
+    const CallTags *tags = calls->format->tags;
+    MxText out;
+    calls_skip(rest, "<tool_call>");
+    calls_skip_spaces(rest);
+    Found found = calls_skip(rest, tags->head);
+    if (found != FOUND_CALL) return found;
+    const char *name = rest->at;
+    while (rest->at < rest->end && calls_is_of_name(*rest->at)) rest->at++;
+    if (rest->at == rest->end) return calls_at_end(rest);
+    if (rest->at == name || !strchr(tags->name_ends, *rest->at)) return FOUND_NONE;
+    size_t n = (size_t)(rest->at - name);
+    if (*rest->at != '<') rest->at++;
+    mx_text_init(&out, &calls->opened);
+    mx_text_add(&out, "{");
+    calls_open(calls, name, n);
+    const char *own = calls->call[calls->n + calls->n_open - 1].name;
+    bool is_cut = false;
+    while (found == FOUND_CALL) {
+        calls_skip_spaces(rest);
+        found = calls_skip(rest, tags->name);
+        if (found != FOUND_CALL) break;
+        found = read_argument(calls, rest, own, &out);
+        is_cut = found == FOUND_NONE;
+    }
+    if (is_cut) rest->at = rest->end;
+    Found closes = found == FOUND_NONE && !is_cut ? calls_skip(rest, tags->close) : found;
+    if (closes != FOUND_PART && !is_cut) mx_text_add(&out, "}");
+    calls_open_arguments(calls, out.data, out.len);
+    if (closes != FOUND_CALL) return closes;
+    calls_skip_spaces(rest);
+    return calls_skip(rest, "</tool_call>") == FOUND_PART ? FOUND_PART : FOUND_CALL;
+}
+
+/* ---- channels */
+
+/* A message with its head: to a function, whose arguments it is; in the channel analysis, which is
+ * left out; or in another one, whose text follows. */
+Found calls_read_channel(Calls *calls, Rest *rest) {
+    static const char to[] = "to=functions.";
+    const char *head, *text;
+    size_t n, n_text;
+    Found found = read_until(rest, "<|message|>", &head, &n);
+    if (found != FOUND_CALL) return found;
+    const char *name = memmem(head, n, to, sizeof to - 1);
+    if (!name && memmem(head, n, "<|channel|>analysis", sizeof "<|channel|>analysis" - 1)) {
+        found = read_until(rest, "<|end|>", &text, &n_text);
+        if (rest->is_over && found != FOUND_CALL) rest->at = rest->end;
+        return rest->is_over ? FOUND_CALL : found;
+    }
+    if (!name) return FOUND_CALL;
+    name += sizeof to - 1;
+    size_t n_name = 0;
+    while (name + n_name < head + n && calls_is_of_name(name[n_name])) n_name++;
+    calls_skip_spaces(rest);
+    if (rest->at == rest->end) return calls_at_end(rest);
+    if (*rest->at != '{' || !n_name) return FOUND_NONE;
+    calls_open(calls, name, n_name);
+    return calls_read_arguments(calls, rest);
+}
