@@ -121,19 +121,25 @@ void guide_codes(MxGrammar *g, int32_t from, uint32_t low, uint32_t high, int32_
 
 /* ---- texts */
 
+/* Not of a surrogate, and not of NUL, which some readers refuse. */
 static void add_escape(MxGrammar *g, int32_t from, int32_t to) {
-    static const char hex[] = "0123456789abcefABCEF", d[] = "dD";
-    int32_t escape = mx_grammar_state(g), h[4], after_d = mx_grammar_state(g);
-    for (int i = 0; i < MX_COUNT(h); i++) h[i] = mx_grammar_state(g);
+    static const char hex[] = "123456789abcefABCEF", d[] = "dD", zero[] = "0";
+    enum { DIGITS = 4 };
+    int32_t escape = mx_grammar_state(g), after_d = mx_grammar_state(g);
+    int32_t digit[DIGITS + 1], zeros[DIGITS]; /* zeros: nothing else so far */
+    for (int i = 0; i < DIGITS; i++) digit[i] = mx_grammar_state(g), zeros[i] = mx_grammar_state(g);
+    digit[DIGITS] = to;
     mx_grammar_bytes(g, from, '\\', '\\', escape);
     guide_set(g, escape, "\"\\/bfnrt", to);
-    mx_grammar_bytes(g, escape, 'u', 'u', h[0]);
-    guide_set(g, h[0], hex, h[1]);
-    guide_set(g, h[0], d, after_d);
-    mx_grammar_bytes(g, after_d, '0', '7', h[2]);
-    for (int i = 1; i < MX_COUNT(h); i++) {
-        guide_set(g, h[i], hex, i + 1 < MX_COUNT(h) ? h[i + 1] : to);
-        guide_set(g, h[i], d, i + 1 < MX_COUNT(h) ? h[i + 1] : to);
+    mx_grammar_bytes(g, escape, 'u', 'u', zeros[0]);
+    mx_grammar_bytes(g, after_d, '0', '7', digit[2]);
+    for (int i = 0; i < DIGITS; i++) {
+        guide_set(g, zeros[i], hex, digit[i + 1]);
+        guide_set(g, zeros[i], d, i ? digit[i + 1] : after_d);
+        if (i + 1 < DIGITS) guide_set(g, zeros[i], zero, zeros[i + 1]);
+        guide_set(g, digit[i], hex, digit[i + 1]);
+        guide_set(g, digit[i], d, digit[i + 1]);
+        guide_set(g, digit[i], zero, digit[i + 1]);
     }
 }
 

@@ -33,7 +33,7 @@ Found calls_read_arguments(Calls *calls, Rest *rest) {
     return end ? FOUND_CALL : calls_at_end(rest);
 }
 
-/* A text in quotes with no escapes, such as a name. */
+/* A text in quotes with no escapes and nothing that would be one, such as a name. */
 static Found read_quoted(Rest *rest, const char **text, size_t *n) {
     Found found = calls_skip(rest, "\"");
     if (found != FOUND_CALL) return found;
@@ -42,7 +42,9 @@ static Found read_quoted(Rest *rest, const char **text, size_t *n) {
     *text = rest->at;
     *n = (size_t)(end - rest->at);
     rest->at = end + 1;
-    return *n && !memchr(*text, '\\', *n) ? FOUND_CALL : FOUND_NONE;
+    for (size_t i = 0; i < *n; i++)
+        if ((uint8_t)(*text)[i] < ' ' || (*text)[i] == '\\') return FOUND_NONE;
+    return *n ? FOUND_CALL : FOUND_NONE;
 }
 
 /* {"name": …, "arguments" or "parameters": up to the object that they are. */

@@ -94,12 +94,13 @@ Found calls_read_tags(Calls *calls, Rest *rest) {
     bool is_cut = false;
     while (found == FOUND_CALL) {
         calls_skip_spaces(rest);
-        found = calls_skip(rest, tags->name);
-        if (found != FOUND_CALL) break;
-        found = read_argument(calls, rest, own, &out);
-        is_cut = found == FOUND_NONE;
+        Rest here = {rest->at, rest->end, false};
+        found = calls_skip(&here, tags->name);
+        if (found == FOUND_CALL) found = read_argument(calls, &here, own, &out);
+        is_cut = found == FOUND_PART && rest->is_over;
+        if (found == FOUND_CALL) rest->at = here.at;
     }
-    if (is_cut) rest->at = rest->end;
+    if (is_cut) rest->at = rest->end, found = FOUND_NONE;
     Found closes = found == FOUND_NONE && !is_cut ? calls_skip(rest, tags->close) : found;
     if (closes != FOUND_PART && !is_cut) mx_text_add(&out, "}");
     calls_open_arguments(calls, out.data, out.len);

@@ -57,6 +57,8 @@ static const struct {
     {"{\"a\":\"\\x", true},
     {"{\"a\":\"\\u12g", true},
     {"{\"a\":\"\\ud8", true},
+    {"{\"a\":\"\\u0000", true},
+    {"{\"a\":\"\\u0001\\u0100\\u000d\"}", false},
     {"{}}", true},
     {"{}{", true},
     {"{}x", true},
