@@ -142,6 +142,14 @@ says 2 "mxdecode: error: the tokenizer has no chat template
 hint: name one by chat_template_path (mxdecode: --chat-template): \"chatml\", \"llama3\", \"gemma\", \"mistral\", or a file of Jinja" "$run" --chat
 says 65 "mxdecode: error: $work/chat:1: found a conversation, but there is no chat template for it" "$run" --prompts "$work/chat"
 says 2 'mxdecode: error: --stop: found an empty text, wanted one that ends a reply' "$run" --stop ''
+
+echo '{"type": "object", "properties": {"on": {"enum": ["mat", "log"]}, "n": {"type": "integer", "minimum": 3, "maximum": 5}}, "required": ["on", "n"]}' >"$work/fits"
+echo '{"items": {"not": {}}}' >"$work/misfits"
+is 'replies that fit a schema' "$("$tool" "$run" --prompts "$work/prompts" --json-schema "$work/fits" --temperature 1 --batch 2 --max-tokens 400 | tr -d ' \n\t' | sed 's/}/}\n/g' |
+    grep -c '^{"on":"\(mat\|log\)","n":[345]}$')" 3
+says 65 "mxdecode: error: $work/misfits: at #/items: \"not\" is not available" "$run" --prompts "$work/prompts" --json-schema "$work/misfits"
+says 2 "mxdecode: error: --json-schema: \"$hf/llama\" has no tokenizer" $hf/llama --prompts "$work/ids" --json-schema "$work/fits"
+says 2 'mxdecode: error: --json-schema does not go with --serve' "$run" --serve 0 --json-schema "$work/fits"
 # It was divided by the tokens of an image, 0.
 says 65 'mxdecode: error: --image: the model has no encoder of images that is used here' "$run" --image share/mxtrain/images/eval_blue_circle_0.png
 says 2 'mxdecode: error: --chat does not go with --tokenize' "$run" --tokenize --chat

@@ -7,6 +7,8 @@
 #include "serve/internal.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 static MxArena arena = {.name = "test"};
 
@@ -227,6 +229,51 @@ START_TEST(templates_tell_their_format) {
 }
 END_TEST
 
+/* A conversation's text, or a call's. */
+#define TEMPLATE(call)                                                                             \
+    "{% if tools %}{{ tools|tojson }}{% endif %}{% for m in messages %}{% if m.tool_calls %}{% "   \
+    "for t in "                                                                                    \
+    "m.tool_calls %}{% set f = t.function %}" call                                                 \
+    "{% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+
+/* As the models' own have them. */
+static const struct {
+    int format;
+    const char *text;
+} written[] = {
+    {HERMES, TEMPLATE("<tool_call>\n{\"name\": \"{{ f.name }}\", \"arguments\": {{ "
+                      "f.arguments|tojson }}}\n</tool_call>")},
+    {DEEPSEEK,
+     TEMPLATE(BS B "{{ t['type'] + '" SEP "' + f.name + '\n```json\n' + f.arguments }}\n```" E)},
+    {DEEPSEEK_31, TEMPLATE(BS B "{{ f.name + '" SEP "' + f.arguments }}" E ES)},
+    {KIMI, TEMPLATE("<|tool_calls_section_begin|><|tool_call_begin|>{{ t['id'] "
+                    "}}<|tool_call_argument_begin|>{{ f.arguments|tojson }}<|tool_call_end|>")},
+    {HARMONY, TEMPLATE("<|start|>assistant to=functions.{{ f.name }}<|channel|>commentary "
+                       "json<|message|>{{ f.arguments|tojson }}<|call|>")},
+    {CODER, TEMPLATE("<tool_call>\n<function={{ f.name }}>\n{% for k, v in f.arguments|items "
+                     "%}<parameter={{ k }}>\n{{ v }}\n</parameter>\n{% endfor %}</function>")},
+    {GLM, TEMPLATE("\n<tool_call>{{ f.name }}\n{% for k, v in f.arguments|items %}<arg_key>{{ k "
+                   "}}</arg_key>\n<arg_value>{{ v }}</arg_value>\n{% endfor %}</tool_call>")},
+};
+
+START_TEST(templates_write_the_formats) {
+    MxError err = {0};
+    MxChat *chat;
+    char path[] = "/tmp/template-XXXXXX";
+    const int fd = mkstemp(path);
+    const size_t n = strlen(written[_i].text);
+    const char *dir = goldens_need(&arena, "hf/tokenizers/llama3/tokenizer.json");
+    ck_assert(fd >= 0 && write(fd, written[_i].text, n) == (ssize_t)n);
+    close(fd);
+    bool ok = mx_chat_open(&arena, (MxChatFrom){.named = path, .dir = dir}, &chat, &err);
+    unlink(path);
+    ck_assert_msg(ok, "%s", err.text.data);
+    const Habits habits = messages_habits(chat);
+    ck_assert_ptr_eq(habits.format, format_of(written[_i].format));
+    ck_assert(habits.takes_tools);
+}
+END_TEST
+
 static const MxVocabulary *bytes_of(void) {
     static const int32_t eos = 257;
     MxError err = {0};
@@ -351,6 +398,7 @@ Suite *calls_suite(void) {
     tcase_add_loop_test(tcase, calls_are_read_in_pieces_of_any_size, 0, MX_COUNT(cases));
     tcase_add_test(tcase, text_is_not_held_back);
     tcase_add_loop_test(tcase, templates_tell_their_format, 0, MX_COUNT(templates));
+    tcase_add_loop_test(tcase, templates_write_the_formats, 0, MX_COUNT(written));
     tcase_add_loop_test(tcase, answers_are_held_to_calls, 0, MX_COUNT(names));
     tcase_add_test(tcase, answers_may_be_other_text);
     suite_add_tcase(suite, tcase);
