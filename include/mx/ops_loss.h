@@ -48,13 +48,15 @@ typedef struct MxXentAttr {
 } MxXentAttr;
 
 /* What the ranks of a group exchange for every token: the maximum of its logits, the sum of the
- * exponentials relative to that, the sum of them times their exponents if the entropy is wanted,
- * and the target's logit, 0 on ranks that do not have it. mx_argmax: the maximum and, as the sum,
- * its id. */
+ * exponentials relative to that, and the target's logit, 0 on ranks that do not have it. mx_argmax:
+ * the maximum and, as the sum, its id. Where the entropy is wanted there is a double more: the sum
+ * of the exponentials times their exponents. */
 typedef struct MxXentPart {
-    double sum, bent;
+    double sum;
     float most, target;
 } MxXentPart;
+
+size_t mx_xent_part_bytes(const MxXentAttr *attr);
 
 /* mx_xent_chunk — the number of tokens for which these ops compute logits, of row_bytes each, at a
  * time: the machine's chunk size, and at most 1/tiles of all tokens; chunks are as even as

@@ -79,7 +79,7 @@ static void cut_logits(MxFactors *f, unsigned per_token) {
 static void join_logits(MxFactors *f, unsigned outputs) {
     f->joined = VOCAB;
     f->joins = outputs;
-    f->joined_bytes = (double)n_tokens(f->in[0].shape) * sizeof(MxXentPart);
+    f->joined_bytes = (double)n_tokens(f->in[0].shape) * (double)mx_xent_part_bytes(f->attr);
 }
 
 static void take_vocab(const MxShare *share, void *attr) {
@@ -91,6 +91,10 @@ static void take_vocab(const MxShare *share, void *attr) {
 
 static int64_t pieces(int64_t n, int64_t piece) {
     return piece > 0 ? (n + piece - 1) / piece : n;
+}
+
+size_t mx_xent_part_bytes(const MxXentAttr *attr) {
+    return sizeof(MxXentPart) + (attr->entropy ? sizeof(double) : 0);
 }
 
 int64_t mx_xent_chunk(const MxMachine *machine, int64_t tokens, int64_t row_bytes, int64_t tiles) {
@@ -110,7 +114,7 @@ static const MxGroup *exchange_parts(const MxMachine *machine, const MxNode *nod
     int64_t chunk =
         mx_xent_chunk(machine, tokens, vocab * (int64_t)mx_dtype_bytes(in[0].dtype), attr->tiles);
     cost->calls = pieces(tokens, chunk);
-    cost->bytes = cost->calls * (attr->group.size - 1) * chunk * (int64_t)sizeof(MxXentPart);
+    cost->bytes = cost->calls * (attr->group.size - 1) * chunk * (int64_t)mx_xent_part_bytes(attr);
     return &attr->group;
 }
 

@@ -133,13 +133,14 @@ static size_t product_bytes(const MxDevice *device, const Xent *x) {
 static size_t carve(const Xent *x, void *scratch, Work *work) {
     size_t cells = (size_t)(x->chunk * x->vocab), weights = (size_t)(x->width * x->vocab);
     size_t rows = (size_t)(x->chunk * x->width) * mx_dtype_bytes(x->dtype);
-    size_t parts = (size_t)x->chunk * sizeof *work->part;
+    size_t parts = (size_t)x->chunk * mx_xent_part_bytes(x->attr);
     char *start = scratch;
     work->counting = cpu_carve(&scratch, (size_t)x->tokens * sizeof *work->counting);
     work->logits = cpu_carve(&scratch, cells * mx_dtype_bytes(x->dtype));
     work->sums = cpu_carve(&scratch, (size_t)(x->chunk * x->kind.n_sums) * sizeof *work->sums);
     work->parts = cpu_carve(&scratch, parts * (size_t)cpu_max(1, x->attr->group.size));
-    work->part = work->parts + x->attr->group.index * x->chunk;
+    work->part = (MxXentPart *)(work->parts + (size_t)x->attr->group.index * parts);
+    work->bent = (double *)(work->part + x->chunk);
     work->h = cpu_carve(&scratch, rows);
     work->dh = cpu_carve(&scratch, x->kind.is_grad ? rows : 0);
     size_t each = x->kind.has_teacher ? (size_t)x->chunk * mx_dtype_bytes(x->teacher.dtype) : 0;
@@ -258,7 +259,7 @@ static void make_rows(const MxDevice *device, const Chunk *c, const void *h) {
     }
     run_rows(device, c, FIRST_HALF);
     mx_exchange_all_gather(x->exchange, x->call->op->name, work->part, work->parts,
-                           (size_t)x->chunk * sizeof *work->part);
+                           (size_t)x->chunk * mx_xent_part_bytes(x->attr));
     mx_exchange_finish(x->exchange);
     run_rows(device, c, SECOND_HALF);
 }

@@ -57,9 +57,13 @@ typedef struct Work {
     void *logits;
     void *h, *dh; /* a chunk's rows side by side */
     void *teacher_h, *teacher_logits;
-    double *sums;             /* [chunk][n_sums] */
-    MxXentPart *part, *parts; /* of a chunk's rows: this rank's among those of the whole group */
-    float *dw;                /* sum in f32 if dw is bf16 */
+    double *sums; /* [chunk][n_sums] */
+    /* Of a chunk's rows: this rank's [chunk] among those of the whole group, each with the sums of
+     * exponentials times exponents [chunk] behind it, where the entropy is wanted. */
+    char *parts;
+    MxXentPart *part;
+    double *bent;
+    float *dw; /* sum in f32 if dw is bf16 */
     void *product;
 } Work;
 

@@ -132,11 +132,12 @@ void xent_sum_row(const Chunk *c, int64_t row, const void *products) {
     float block[CPU_BLOCK];
     find_most(c, row, products);
     part->sum = 0;
+    if (x->attr->entropy) c->work->bent[row] = 0;
     for (int64_t at = 0, n; at < x->vocab; at += n) {
         n = cpu_min(CPU_BLOCK, x->vocab - at);
         const float *y = logits_at(x, products, at, n, block);
         part->sum += exp_sum(n, y, part->most);
-        if (x->attr->entropy) part->bent += bent_sum(n, y, part->most);
+        if (x->attr->entropy) c->work->bent[row] += bent_sum(n, y, part->most);
     }
 }
 
@@ -152,31 +153,44 @@ void xent_begin_row(const Chunk *c, int64_t row, const void *products) {
         c->work->part[row].most = ((const float *)c->x->call->in[LOG_SUM])[c->token[row]];
 }
 
-/* A part relative to another maximum, which is not below its own. */
-static MxXentPart relative_to(MxXentPart part, float most) {
-    double rise = (double)part.most - (double)most, share = exp(rise);
-    if (share > 0) part.bent = share * (part.bent + rise * part.sum);
-    part.sum *= share;
-    return part;
+/* What a rank gives of a row, or all together. */
+typedef struct RowSums {
+    MxXentPart part;
+    double bent; /* the sum of exponentials times exponents, where the entropy is wanted */
+} RowSums;
+
+static RowSums given_by(const Chunk *c, int64_t rank, int64_t row) {
+    const Xent *x = c->x;
+    const char *parts = c->work->parts + (size_t)(rank * x->chunk) * mx_xent_part_bytes(x->attr);
+    const MxXentPart *part = (const MxXentPart *)parts;
+    const double *bent = (const double *)(part + x->chunk);
+    return (RowSums){part[row], x->attr->entropy ? bent[row] : 0};
+}
+
+/* The same relative to another maximum, which is not below its own. */
+static RowSums relative_to(RowSums sums, float most) {
+    double rise = (double)sums.part.most - (double)most, share = exp(rise);
+    if (share > 0) sums.bent = share * (sums.bent + rise * sums.part.sum);
+    sums.part.sum *= share;
+    return sums;
 }
 
 /* What all parts of a row give, in the order of the ranks. */
-static MxXentPart joined(const Chunk *c, int64_t row) {
+static RowSums joined(const Chunk *c, int64_t row) {
     const Xent *x = c->x;
-    if (!x->exchange) return c->work->part[row];
-    MxXentPart all = c->work->parts[row];
-    for (int rank = 1; rank < x->attr->group.size; rank++) {
-        MxXentPart part = c->work->parts[rank * x->chunk + row];
-        float most = part.most > all.most ? part.most : all.most;
+    RowSums all = given_by(c, x->exchange ? 0 : x->attr->group.index, row);
+    for (int rank = 1; rank < x->attr->group.size && x->exchange; rank++) {
+        RowSums other = given_by(c, rank, row);
+        float most = other.part.most > all.part.most ? other.part.most : all.part.most;
         if (x->kind.is_argmax) {
-            all.sum = part.most > all.most ? part.sum : all.sum;
+            all.part.sum = other.part.most > all.part.most ? other.part.sum : all.part.sum;
         } else {
-            MxXentPart own = relative_to(all, most), other = relative_to(part, most);
-            all.sum = own.sum + other.sum;
-            all.bent = own.bent + other.bent;
+            all = relative_to(all, most);
+            all.part.sum += relative_to(other, most).part.sum;
+            all.bent += relative_to(other, most).bent;
         }
-        all.most = most;
-        all.target += part.target;
+        all.part.most = most;
+        all.part.target += other.part.target;
     }
     return all;
 }
@@ -187,7 +201,7 @@ static double log_of(MxXentPart row) {
 
 static RowSlope xent_row(const Chunk *c, int64_t row) {
     const Xent *x = c->x;
-    MxXentPart all = joined(c, row);
+    MxXentPart all = joined(c, row).part;
     double z_loss = x->attr->z_loss, log_sum = log_of(all);
     double *sums = c->work->sums + row * c->x->kind.n_sums;
     sums[1] = z_loss * log_sum * log_sum;
@@ -220,12 +234,12 @@ static RowSlope logprob_row(const Chunk *c, int64_t row) {
     const Xent *x = c->x;
     if (x->kind.is_grad) return logprob_slope(c, row);
     int64_t token = c->token[row];
-    MxXentPart all = joined(c, row);
-    double log_sum = log_of(all);
+    RowSums all = joined(c, row);
+    double sum = all.part.sum, log_sum = log_of(all.part);
     float *const *out = (float *const *)x->call->out;
-    if (out[0]) out[0][token] = (float)((double)all.target - log_sum);
+    if (out[0]) out[0][token] = (float)((double)all.part.target - log_sum);
     if (out[1]) out[1][token] = (float)log_sum;
-    if (x->attr->entropy && out[2]) out[2][token] = (float)(log(all.sum) - all.bent / all.sum);
+    if (x->attr->entropy && out[2]) out[2][token] = (float)(log(sum) - all.bent / sum);
     return (RowSlope){0};
 }
 
@@ -258,7 +272,7 @@ void xent_end_row(const Chunk *c, int64_t row, void *products) {
     const Xent *x = c->x;
     if (x->kind.is_argmax) {
         int32_t *out = x->call->out[0];
-        if (out) out[c->token[row]] = (int32_t)joined(c, row).sum;
+        if (out) out[c->token[row]] = (int32_t)joined(c, row).part.sum;
         return;
     }
     if (x->kind.row) {
