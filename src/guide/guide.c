@@ -119,7 +119,6 @@ static void read_tokens(MxGuided *text, uint64_t *may) {
     MxGuide *guide = text->guide;
     const size_t bytes = (size_t)guide->vocabulary->n_bits * sizeof *may;
     pthread_mutex_lock(&guide->lock);
-    if (is_too_large(guide)) forget(text);
     find_node(text);
     const uint64_t *known = guide->walk.node[text->node].may;
     if (known) {

@@ -119,6 +119,23 @@ START_TEST(depth_and_spaces_have_an_end) {
 }
 END_TEST
 
+/* Where no object could be finished any more, because its member would be too deep, none begins. */
+START_TEST(what_cannot_be_finished_is_not_begun) {
+    static const char schema[] =
+        "{\"$ref\": \"#/$defs/a\", \"$defs\": {\"a\": {\"anyOf\": [{\"const\": 0}, {\"type\": "
+        "\"object\", "
+        "\"properties\": {\"a\": {\"$ref\": \"#/$defs/a\"}}, \"required\": [\"a\"]}]}}}";
+    MxGuided text;
+    int depth = 0;
+    mx_guided_init(&text, &arena, guide_of(schema, guide_test_bytes(&arena)));
+    while (mx_guided_add(&text, "{\"a\":", 5)) depth++;
+    ck_assert_int_gt(depth, 50);
+    ck_assert(!mx_guided_add(&text, "{", 1) && mx_guided_add(&text, "0", 1));
+    for (; depth; depth--) ck_assert(mx_guided_add(&text, "}", 1));
+    ck_assert(guide_test_may_end(&text));
+}
+END_TEST
+
 static const char *const tokenizers[] = {"llama3", "gemma", "llama2", "qwen", "t5", "gpt2"};
 
 /* Whichever tokens come of those that may, as numbers of a generator say: the text becomes one of
@@ -260,6 +277,7 @@ Suite *guide_suite(void) {
     tcase_add_checked_fixture(tcase, NULL, tear_down);
     tcase_add_loop_test(tcase, texts_go_on_as_the_grammar_says, 0, MX_COUNT(texts));
     tcase_add_test(tcase, depth_and_spaces_have_an_end);
+    tcase_add_test(tcase, what_cannot_be_finished_is_not_begun);
     tcase_add_loop_test(tcase, tokens_that_may_come_make_texts, 0, MX_COUNT(tokenizers));
     tcase_add_test(tcase, texts_that_may_go_on_end_with_a_token);
     tcase_add_test(tcase, other_text_has_none_of_some);

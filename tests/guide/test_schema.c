@@ -72,8 +72,8 @@ static const struct {
     {"{\"enum\": [\"a\", \"ab\", 1, 12, null]}", "\"a\"\n\"ab\"\n1\n12\nnull", "\"b\"\n2"},
     {"{\"type\": \"string\", \"enum\": [\"a\", 1]}", "\"a\"", "1"},
     {"{\"type\": [\"integer\", \"null\"]}", "5\n-0\nnull", "5.0\n\"5\"\n1234567890123456789"},
-    {"{\"type\": \"integer\", \"minimum\": -12, \"exclusiveMaximum\": 130}", "-12\n-1\n0\n99\n129",
-     "-13\n130\n1000\n00"},
+    {"{\"type\": \"integer\", \"minimum\": -12, \"exclusiveMaximum\": 131}",
+     "-12\n-1\n0\n99\n105\n119\n130", "-13\n131\n200\n1000\n00"},
     {"{\"type\": \"integer\", \"minimum\": 2.5, \"maximum\": 3.5}", "3", "2\n4"},
     {"{\"type\": \"number\", \"minimum\": 0.25, \"exclusiveMaximum\": 2}", "0.25\n0.3\n1\n1.999999",
      "0.2\n0.249\n2\n2.0\n0\n-1"},
@@ -115,7 +115,8 @@ static const struct {
      "{\"const\": "
      "2}}}",
      "1\n2", "3"},
-    {"{\"allOf\": [{\"minimum\": 3}, {\"type\": \"integer\", \"maximum\": 9}, {\"maximum\": 5}]}",
+    {"{\"allOf\": [{\"minimum\": 3}, {\"minimum\": 1}, {\"type\": \"integer\", \"maximum\": 9}, "
+     "{\"maximum\": 5}]}",
      "3\n5", "2\n6"},
     {"{\"allOf\": [{\"properties\": {\"a\": {\"minimum\": 1}}}, {\"properties\": {\"a\": "
      "{\"type\": \"integer\"}, "
@@ -191,6 +192,8 @@ static const struct {
      "at #/pattern: two of them in one value"},
     {"{\"anyOf\": [{\"oneOf\": [{\"type\": \"null\"}]}], \"oneOf\": [{\"minimum\": 1}]}",
      "two of them in one value"},
+    {"{\"allOf\": [{\"prefixItems\": [{\"minimum\": 3}]}, {\"items\": {\"minimum\": 5}}]}",
+     "at #/items: \"prefixItems\" of another one is not"},
     {"{\"minProperties\": 1}", "at #/minProperties: more than \"required\" has is not available"},
     {"{\"enum\": [\"a\"], \"minLength\": 1}",
      "at #/enum: other limits beside it are not available"},
