@@ -107,8 +107,8 @@ typedef struct Schemas {
 
 /* schema_may_read — counts what reading a schema costs; an error if all of it is too much.
  * schema_fail — at a member of the schema in work; "" = at itself. schema_write — paths of its
- * values (schema.c). schema_object, …_array, …_string, …_number — those of a type. schema_rule — a
- * schema as a rule. schema_merge — what is of both schemas; NULL = an error (merge.c).
+ * values (schema.c). schema_object, …_array, …_string, …_number — those of a type. schema_any — the
+ * rule of any value. schema_merge — what is of both schemas; NULL = an error (merge.c).
  * schema_find — what a reference names. */
 bool schema_may_read(Schemas *s, int64_t cost);
 bool schema_fail(Schemas *s, const char *member, const char *fmt, ...) MX_PRINTF(3, 4);
