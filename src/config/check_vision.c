@@ -215,6 +215,13 @@ static void check_sizes(ConfigLoad *load, const MxConfig *c, const MxEncoder *en
         wants(load, MX_KEY_conv_stride_for_vit, c->patch_size_for_vit, c->conv_stride_for_vit);
     wants(load, MX_KEY_num_channels_for_vit, 3, c->num_channels_for_vit);
     if (grid.rows) check_tokens(load, c, encoder, grid);
+    if (GOOD(load, MX_KEY_posemb_type_for_vit, MX_KEY_hidden_size_for_vit) &&
+        !strcmp(c->posemb_type_for_vit, "sincos2d") &&
+        (c->hidden_size_for_vit % 4 || c->hidden_size_for_vit < 8))
+        config_fail(load, MX_KEY_posemb_type_for_vit,
+                    "sincos2d has four parts of a width; hidden_size_for_vit wants a multiple of 4 "
+                    "from 8 on, found %lld",
+                    (long long)c->hidden_size_for_vit);
     if (GOOD(load, MX_KEY_hidden_size_for_vit, MX_KEY_num_attention_heads_for_vit) &&
         c->hidden_size_for_vit % c->num_attention_heads_for_vit)
         config_fail(

@@ -59,6 +59,7 @@ static const char *another(MxKey key) {
         {MX_KEY_grain_file_type, "tfrecord"},
         {MX_KEY_routed_score_func, "sigmoid"},
         {MX_KEY_log_expert_load, "layers"},
+        {MX_KEY_posemb_type_for_vit, "sincos2d"},
         {MX_KEY_rl_loss_algo, "rloo"},
         {MX_KEY_rl_loss_agg_mode, "token-mean"},
         {MX_KEY_rl_importance_sampling_level, "sequence"},

@@ -200,12 +200,12 @@ START_TEST(keys_of_other_programs_say_what_does_it_here) {
 END_TEST
 
 START_TEST(later_keys_keep_their_default) {
-    Loaded l =
-        load_config("te_moe_block: false\nposemb_type_for_vit: learn\n", "num_experts=1.0", NULL);
+    Loaded l = load_config("te_moe_block: false\nquantization_local_shard_count: 1\n",
+                           "num_experts=1.0", NULL);
     ck_assert_msg(l.ok, "%s", l.err.text.data);
     unload(&l);
-    Loaded m =
-        load_config("te_moe_block: true\n", "posemb_type_for_vit=sincos2d\nuse_audio=true", NULL);
+    Loaded m = load_config("te_moe_block: true\n",
+                           "quantization_local_shard_count=2\nuse_audio=true", NULL);
     ck_assert(!m.ok && m.err.count == 3);
     unload(&m);
 }

@@ -63,6 +63,7 @@ static const struct {
     {MX_KEY_attention_type, "full"},
     {MX_KEY_routed_score_func, "sigmoid"},
     {MX_KEY_log_expert_load, "layers"},
+    {MX_KEY_posemb_type_for_vit, "sincos2d"},
     {MX_KEY_rope_type, "yarn"},
     {MX_KEY_param_scan_axis, "0"},
     {MX_KEY_dtype, "bfloat16"},
@@ -287,7 +288,8 @@ static const struct {
            "grain_train_files=" FIXTURES "short.array_record checkpoint_period=2",
      1, false},
     {"olmo",
-     SMALL "per_device_batch_size=1 max_target_length=128 dataset_type=olmo_grain "
+     SMALL "per_device_batch_size=3 max_target_length=128 dataset_type=olmo_grain "
+           "checkpoint_period=2 "
            "olmo_index_path=tests/golden/rows/olmo/index.json olmo_path_remap_from=c "
            "eval_olmo_index_path=tests/golden/rows/olmo/index.json "
            "olmo_path_remap_to=c",

@@ -94,8 +94,8 @@ static void read_batch(Sees *s) {
     s->batch = with;
 }
 
-/* A state with the file's parameters, and its batch. */
-static bool open_sees(Sees *s, const Eye *eye, const char *more) {
+/* A state with initial parameters. */
+static bool open_state(Sees *s, const Eye *eye, const char *more) {
     *s = (Sees){.eye = eye, .arena = {.name = "sees"}};
     s->file = golden_open(&s->arena, eye->golden);
     if (!s->file) return false;
@@ -109,15 +109,25 @@ static bool open_sees(Sees *s, const Eye *eye, const char *more) {
                   s->err.text.data);
     mx_train_state_init(s->state);
     s->tree = mx_train_state_tree(s->state);
+    return true;
+}
+
+static void begin(Sees *s) {
+    mx_train_state_restored(s->state);
+    read_batch(s);
+    ck_assert(mx_train_before_batch(s->state, false, 0, &s->batch, &s->err));
+}
+
+/* A state with the file's parameters, and its batch. */
+static bool open_sees(Sees *s, const Eye *eye, const char *more) {
+    if (!open_state(s, eye, more)) return false;
     MxHeadForm heads = mx_model_head_form(mx_train_state_model(s->state));
     const char *dir = goldens_need(&s->arena, eye->folder);
     ck_assert_msg(mx_hf_load_for(dir, NULL, s->config, heads, s->tree, &s->err), "%s",
                   s->err.text.data);
     close_nudge(s->tree);
     ck_assert_msg(mx_train_start_adapters(s->state, &s->err), "%s", s->err.text.data);
-    mx_train_state_restored(s->state);
-    read_batch(s);
-    ck_assert(mx_train_before_batch(s->state, false, 0, &s->batch, &s->err));
+    begin(s);
     return true;
 }
 
@@ -317,6 +327,61 @@ START_TEST(values_of_images_are_dropped) {
 }
 END_TEST
 
+/* What MaxText's _posemb_sincos_2d has for patch i of a square of n by n, column d of D. */
+static double wave(int64_t i, int64_t n, int64_t d, int64_t D) {
+    int64_t quarter = D / 4, part = d / quarter;
+    double at = (double)(part < 2 ? i % n : i / n);
+    double angle = at / pow(10000, (double)(d % quarter) / (double)(quarter - 1));
+    return part % 2 ? cos(angle) : sin(angle);
+}
+
+/* The learned positions; NULL = they are fixed. */
+static const MxLeaf *positions_of(const Sees *s) {
+    for (int i = 0; i < s->tree->n; i++) {
+        const MxLeaf *leaf = &s->tree->leaves[i];
+        bool is_model = mx_text_has_prefix(leaf->path, "model/");
+        if (is_model && mx_text_has_suffix(leaf->path, "/pos_embedding")) return leaf;
+    }
+    return NULL;
+}
+
+/* Fixed positions of patches are the same model as learned ones with such values. */
+START_TEST(positions_of_patches_are_waves) {
+    Sees learned, fixed;
+    if (!open_sees(&learned, &eyes[0], "freeze_vision_encoder_params=false")) return;
+    const MxLeaf *leaf = positions_of(&learned);
+    int64_t P = leaf->shape.dim[1], D = leaf->shape.dim[2];
+    float *value = mx_new_n(&learned.arena, float, P *D);
+    for (int64_t k = 0; k < P * D; k++)
+        value[k] = (float)wave(k / D, llround(sqrt((double)P)), k % D, D);
+    mx_leaf_write(leaf, value);
+    ck_assert(open_state(&fixed, &eyes[0],
+                         "freeze_vision_encoder_params=false posemb_type_for_vit=sincos2d"));
+    ck_assert_ptr_null(positions_of(&fixed));
+    for (int i = 0; i < fixed.tree->n; i++) {
+        const MxLeaf *to = &fixed.tree->leaves[i];
+        const MxLeaf *from = &learned.tree->leaves[mx_tree_find(learned.tree, to->path)];
+        mx_leaf_write(to, mx_leaf_values(&learned.arena, from));
+    }
+    mx_train_state_restored(learned.state);
+    begin(&fixed);
+    double want = mx_train_loss_and_grad(learned.state, &learned.batch).loss;
+    double got = mx_train_loss_and_grad(fixed.state, &fixed.batch).loss;
+    ck_assert_double_le(fabs(got - want), 1e-6 * want);
+    MxTree ours = golden_gradient_tree(&fixed.arena, fixed.state);
+    MxTree theirs = golden_gradient_tree(&learned.arena, learned.state);
+    for (int i = 0; i < ours.n; i++) {
+        const MxLeaf *a = &ours.leaves[i], *b = &theirs.leaves[mx_tree_find(&theirs, a->path)];
+        ck_assert(a->data && b->data);
+        Close c = figure(&fixed, CLOSE_GRADIENT, a->path);
+        if (!mx_text_has_suffix(a->path, eyes[0].keys))
+            close_array(&c, a->data, b->data, mx_shape_count(a->shape));
+    }
+    mx_arena_release(&fixed.arena);
+    mx_arena_release(&learned.arena);
+}
+END_TEST
+
 Suite *images_suite(void) {
     Suite *suite = suite_create("images");
     TCase *tcase = tcase_create("images");
@@ -326,6 +391,7 @@ Suite *images_suite(void) {
     tcase_add_loop_test(tcase, encoders_go_to_peft_and_back, 0, MX_COUNT(eyes));
     tcase_add_loop_test(tcase, what_is_frozen_stays, 0, MX_COUNT(steps));
     tcase_add_test(tcase, values_of_images_are_dropped);
+    tcase_add_test(tcase, positions_of_patches_are_waves);
     suite_add_tcase(suite, tcase);
     return suite;
 }
