@@ -8,6 +8,8 @@
 /* The config of a run speaks of training too; what of that would be allocated here is left out. */
 static const char *const not_training[] = {
     "use_dpo=false",
+    "use_grpo=false",
+    "use_kto=false",
     "per_device_batch_size=1",
     "gradient_accumulation_steps=1",
     "dataset_type=synthetic",

@@ -53,6 +53,12 @@ is 'tasks' "$(printf '{"query":"the cat sat on the ","choices":["mat","fog"],"go
     "$("$tool" "$run" --evaluate "$work/task" | head -n 2 | tr -s ' \n' ' ')"
 is 'ids of a text' "$(echo '"ab"' | "$tool" --config "$work/model.yml" --tokenize 2>&1)" '[97,98]'
 
+# What a run was for does not matter to a reply.
+for what in grpo:rewards kto:labels; do
+    learn "${what%:*}" steps=1 "use_${what%:*}=true" dataset_type=hf hf_path=json hf_train_files="posttrain/${what#*:}_train.jsonl" packing=false
+    is "a run with use_${what%:*}" "$(printf 'the cat\n' | "$tool" "$work/${what%:*}" --max-tokens 1 >"$work/out" 2>&1 || head -n 1 "$work/out")" ''
+done
+
 # Every strategy is the options that mean the same, with a seed; temperatures come last, which only 1 does not show.
 draws() { # draws STRATEGY KEYS OPTIONS
     # shellcheck disable=SC2086
