@@ -106,12 +106,13 @@ typedef struct Schemas {
 } Schemas;
 
 /* schema_may_read — counts what reading a schema costs; an error if all of it is too much.
- * schema_fail — at a member of the schema in work; "" = at itself. schema_write — paths of its
- * values (schema.c). schema_object, …_array, …_string, …_number — those of a type. schema_any — the
- * rule of any value. schema_merge — what is of both schemas; NULL = an error (merge.c).
- * schema_find — what a reference names. */
+ * schema_fail — at a member of the schema in work; "" = at itself. schema_want — that its value is
+ * another one than it may be. schema_write — paths of its values (schema.c). schema_object,
+ * …_array, …_string, …_number — those of a type. schema_any — the rule of any value. schema_merge —
+ * what is of both schemas; NULL = an error (merge.c). schema_find — what a reference names. */
 bool schema_may_read(Schemas *s, int64_t cost);
 bool schema_fail(Schemas *s, const char *member, const char *fmt, ...) MX_PRINTF(3, 4);
+bool schema_want(Schemas *s, const char *member, const MxJson *found, const char *wanted);
 bool schema_write(Schemas *s, const MxJson *schema, const char *member, int32_t from, int32_t to);
 bool schema_object(Schemas *s, const MxJson *schema, int32_t from, int32_t to);
 bool schema_array(Schemas *s, const MxJson *schema, int32_t from, int32_t to);

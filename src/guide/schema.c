@@ -104,7 +104,7 @@ bool schema_count(Schemas *s, const MxJson *schema, const char *member, int64_t 
     double number;
     if (!value) return true;
     if (!mx_json_number(value, &number) || number < 0 || number != floor(number))
-        return schema_fail(s, member, "wanted an integer, 0 or more");
+        return schema_want(s, member, value, "an integer, 0 or more");
     *out = number < GUIDE_UNBOUNDED ? (int64_t)number : GUIDE_UNBOUNDED;
     return true;
 }
@@ -163,11 +163,12 @@ static bool read_types(Schemas *s, const MxJson *schema, unsigned words_of, unsi
     }
     bool is_list = schema_is(type, "a list");
     for (size_t i = 0; i < (is_list ? mx_json_length(type) : 1); i++) {
-        unsigned one = type_of(mx_json_string(is_list ? mx_json_at(type, i) : type));
+        const MxJson *word = is_list ? mx_json_at(type, i) : type;
+        unsigned one = type_of(mx_json_string(word));
         if (!one)
-            return schema_fail(s, "type",
-                               "wanted \"object\", \"array\", \"string\", \"number\", "
-                               "\"integer\", \"boolean\", \"null\", or a list of these");
+            return schema_want(s, "type", word,
+                               "\"object\", \"array\", \"string\", \"number\", \"integer\", "
+                               "\"boolean\", \"null\", or a list of these");
         *out |= one;
     }
     if (*out & NUMBER) *out &= ~(unsigned)INTEGER;
@@ -224,7 +225,7 @@ static bool write_values(Schemas *s, const MxJson *schema, unsigned words_of, in
     if (words_of & (OBJECT | LIST | TEXT | NUMBER))
         return schema_fail(s, one ? "const" : "enum", "other limits beside it are not available");
     if (one && list) return schema_fail(s, "const", "\"enum\" beside it is not available");
-    if (!one && !schema_is(list, "a list")) return schema_fail(s, "enum", "wanted a list");
+    if (!one && !schema_is(list, "a list")) return schema_want(s, "enum", list, "a list");
     size_t n = one ? 1 : mx_json_length(list);
     const char **texts = mx_new_n(s->g->arena, const char *, n + 1);
     int64_t n_texts = 0;
@@ -244,7 +245,7 @@ static bool write_choices(Schemas *s, const MxJson *schema, const char *word, in
                           int32_t to) {
     const MxJson *list = mx_json_get(schema, word), *rest = without(s, schema, word);
     if (!schema_is(list, "a list") || !mx_json_length(list))
-        return schema_fail(s, word, "wanted a list of schemas");
+        return schema_want(s, word, list, "a list of schemas");
     for (size_t i = 0; i < mx_json_length(list); i++) {
         const char *member = mx_arena_printf(s->g->arena, "%s/%zu", word, i);
         const MxJson *one = mx_json_at(list, i);
@@ -256,7 +257,7 @@ static bool write_choices(Schemas *s, const MxJson *schema, const char *word, in
 
 static bool write_all_of(Schemas *s, const MxJson *schema, int32_t from, int32_t to) {
     const MxJson *list = mx_json_get(schema, "allOf"), *whole = without(s, schema, "allOf");
-    if (!schema_is(list, "a list")) return schema_fail(s, "allOf", "wanted a list of schemas");
+    if (!schema_is(list, "a list")) return schema_want(s, "allOf", list, "a list of schemas");
     for (size_t i = 0; whole && i < mx_json_length(list); i++)
         whole = schema_merge(s, whole, mx_json_at(list, i), 0);
     return whole && schema_write(s, whole, "", from, to);
@@ -279,7 +280,8 @@ const MxJson *schema_find(Schemas *s, const MxJson *schema) {
     const char *path = mx_json_string(mx_json_get(schema, "$ref"));
     const MxJson *at = s->root;
     if (!path || *path != '#' || (path[1] && path[1] != '/')) {
-        schema_fail(s, "$ref", "wanted a place in the schema itself, such as \"#/$defs/NAME\"");
+        schema_want(s, "$ref", mx_json_get(schema, "$ref"),
+                    "a place in the schema itself, such as \"#/$defs/NAME\"");
         return NULL;
     }
     for (path++; at && *path; path += strcspn(path, "/")) {
@@ -363,7 +365,7 @@ bool schema_write(Schemas *s, const MxJson *schema, const char *member, int32_t 
     } else if (schema_is(schema, "an object")) {
         ok = write_object(s, schema, from, to);
     } else {
-        ok = schema_fail(s, "", "wanted a schema: an object, true or false");
+        ok = schema_want(s, "", schema, "a schema: an object, true or false");
     }
     s->depth--;
     s->path = path;

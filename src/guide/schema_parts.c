@@ -29,9 +29,9 @@ static bool read_members(Object *o) {
     const char *name;
     MxJson *value;
     if (properties && !schema_is(properties, "an object"))
-        return schema_fail(s, "properties", "wanted an object");
+        return schema_want(s, "properties", properties, "an object");
     if (required && !schema_is(required, "a list"))
-        return schema_fail(s, "required", "wanted a list of names");
+        return schema_want(s, "required", required, "a list of names");
     size_t most = mx_json_length(properties) + mx_json_length(required);
     MxMap names;
     mx_map_init(&names, s->g->arena);
@@ -42,7 +42,7 @@ static bool read_members(Object *o) {
     }
     for (size_t i = 0; i < mx_json_length(required); i++) {
         name = mx_json_string(mx_json_at(required, i));
-        if (!name) return schema_fail(s, "required", "wanted a list of names");
+        if (!name) return schema_want(s, "required", mx_json_at(required, i), "a name");
         int64_t known = mx_map_get(&names, name, -1);
         if (known < 0) {
             mx_map_set(&names, name, known = o->n);
@@ -240,7 +240,7 @@ static bool read_list(List *l, const MxJson *schema) {
         items = mx_json_get(schema, "additionalItems");
     }
     if (first && !schema_is(first, "a list"))
-        return schema_fail(s, "prefixItems", "wanted a list of schemas");
+        return schema_want(s, "prefixItems", first, "a list of schemas");
     mx_json_bool(mx_json_get(schema, "uniqueItems"), &is_unique);
     if (is_unique) return schema_fail(s, "uniqueItems", "true is not available");
     *l = (List){.s = s, .first = first, .items = items, .max = GUIDE_UNBOUNDED};

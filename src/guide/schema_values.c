@@ -5,6 +5,11 @@
 #include <math.h>
 #include <stdlib.h>
 
+bool schema_want(Schemas *s, const char *member, const MxJson *found, const char *wanted) {
+    return schema_fail(s, member, "found %.60s, wanted %s", mx_json_dump(s->g->arena, found, false),
+                       wanted);
+}
+
 /* ---- texts */
 
 #define MONTHS_28 "(?:0[1-9]|1[0-9]|2[0-8])"
@@ -52,7 +57,7 @@ bool schema_string(Schemas *s, const MxJson *schema, int32_t from, int32_t to) {
     if (!schema_count(s, schema, "minLength", &how.min) ||
         !schema_count(s, schema, "maxLength", &how.max))
         return false;
-    if (pattern && !mx_json_string(pattern)) return schema_fail(s, "pattern", "wanted a text");
+    if (pattern && !mx_json_string(pattern)) return schema_want(s, "pattern", pattern, "a text");
     if (pattern && format)
         return schema_fail(s, "format", "\"pattern\" beside it is not available");
     const char *text = format ? find_format(s, mx_json_string(format)) : mx_json_string(pattern);
@@ -129,7 +134,7 @@ static bool read_bound(Schemas *s, const MxJson *schema, int i, int decimals, in
     int64_t bound;
     bool is_integer = !decimals;
     if (!value) return true;
-    if (!mx_json_number(value, &number)) return schema_fail(s, bounds[i].name, "wanted a number");
+    if (!mx_json_number(value, &number)) return schema_want(s, bounds[i].name, value, "a number");
     if (is_integer && fabs(number) >= (double)power_of_ten(REAL_DIGITS)) {
         if ((number < 0) == bounds[i].is_low) return true; /* no value that comes is beyond */
         return schema_fail(s, bounds[i].name, "wanted a bound of at most %d digits", REAL_DIGITS);
