@@ -280,15 +280,14 @@ void guide_json_key(MxGrammar *g, int32_t from, const char *const *others, int64
 
 /* ---- numbers */
 
-/* One to `most` digits more, then on to each of two. */
-static int32_t add_digits(MxGrammar *g, int32_t from, int most, int32_t to) {
+/* One to `most` digits, behind each of which it may go on. */
+static void add_digits(MxGrammar *g, int32_t from, int most, int32_t to) {
     for (int i = 0; i < most; i++) {
         int32_t next = mx_grammar_state(g);
         mx_grammar_bytes(g, from, '0', '9', next);
         mx_grammar_nothing(g, next, to);
         from = next;
     }
-    return from;
 }
 
 static void write_number(MxGrammar *g, int32_t start, bool is_integer, int32_t end) {

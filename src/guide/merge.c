@@ -26,20 +26,24 @@ static const MxJson *merge_equal(Schemas *s, const char *word, const MxJson *a, 
     return are_equal(s, a, b) ? a : fail(s, word, "two of them in one value are not available");
 }
 
+/* Of two numbers the larger one, or the smaller one. */
+static const MxJson *nearer(Schemas *s, const char *word, const MxJson *a, const MxJson *b,
+                            bool is_larger) {
+    double x, y;
+    if (!mx_json_number(a, &x) || !mx_json_number(b, &y)) return fail(s, word, "wanted a number");
+    return (is_larger ? x > y : x < y) ? a : b;
+}
+
 static const MxJson *merge_low(Schemas *s, const char *word, const MxJson *a, const MxJson *b,
                                int depth) {
-    double x, y;
     (void)depth;
-    if (!mx_json_number(a, &x) || !mx_json_number(b, &y)) return fail(s, word, "wanted a number");
-    return x > y ? a : b;
+    return nearer(s, word, a, b, true);
 }
 
 static const MxJson *merge_high(Schemas *s, const char *word, const MxJson *a, const MxJson *b,
                                 int depth) {
-    double x, y;
     (void)depth;
-    if (!mx_json_number(a, &x) || !mx_json_number(b, &y)) return fail(s, word, "wanted a number");
-    return x < y ? a : b;
+    return nearer(s, word, a, b, false);
 }
 
 static const MxJson *merge_union(Schemas *s, const char *word, const MxJson *a, const MxJson *b,

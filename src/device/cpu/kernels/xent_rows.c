@@ -32,36 +32,28 @@ static const float *logits_at(const Xent *x, const void *row, int64_t at, int64_
 /* Sums of so many lanes a block: as exact, and the same, whatever the width of vectors. */
 enum { LANES = 16 };
 
-/* The sum of a block's exponentials below `most`. */
-static double exp_sum(int64_t n, const float *x, float most) {
+/* The sum of a block's exponentials below `most`, and if it bends, that of them times their
+ * exponents. An exponential of 0 adds nothing, however small its logit is. */
+static inline double exp_sums(int64_t n, const float *x, float most, bool bends, double *bent) {
     double total = 0.0;
     int64_t i = 0;
-    float sum[LANES] = {0};
-    for (; i + LANES <= n; i += LANES)
-#pragma omp simd
-        for (int lane = 0; lane < LANES; lane++) sum[lane] += vec_exp(x[i + lane] - most);
-    for (; i < n; i++) total += (double)vec_exp(x[i] - most);
-    for (int lane = 0; lane < LANES; lane++) total += (double)sum[lane];
-    return total;
-}
-
-/* The sum of a block's exponentials below `most` times their exponents. An exponential of 0 adds
- * nothing, however small its logit is. */
-static double bent_sum(int64_t n, const float *x, float most) {
-    double total = 0.0;
-    int64_t i = 0;
-    float sum[LANES] = {0};
+    float sum[LANES] = {0}, times[LANES] = {0};
     for (; i + LANES <= n; i += LANES)
 #pragma omp simd
         for (int lane = 0; lane < LANES; lane++) {
             float below = x[i + lane] - most, e = vec_exp(below);
-            sum[lane] += e > 0.0f ? e * below : 0.0f;
+            sum[lane] += e;
+            if (bends) times[lane] += e > 0.0f ? e * below : 0.0f;
         }
     for (; i < n; i++) {
         float below = x[i] - most, e = vec_exp(below);
-        total += e > 0.0f ? (double)(e * below) : 0.0;
+        total += (double)e;
+        if (bends) *bent += e > 0.0f ? (double)(e * below) : 0.0;
     }
-    for (int lane = 0; lane < LANES; lane++) total += (double)sum[lane];
+    for (int lane = 0; lane < LANES; lane++) {
+        total += (double)sum[lane];
+        if (bends) *bent += (double)times[lane];
+    }
     return total;
 }
 
@@ -136,8 +128,8 @@ void xent_sum_row(const Chunk *c, int64_t row, const void *products) {
     for (int64_t at = 0, n; at < x->vocab; at += n) {
         n = cpu_min(CPU_BLOCK, x->vocab - at);
         const float *y = logits_at(x, products, at, n, block);
-        part->sum += exp_sum(n, y, part->most);
-        if (x->attr->entropy) c->work->bent[row] += bent_sum(n, y, part->most);
+        part->sum += x->attr->entropy ? exp_sums(n, y, part->most, true, &c->work->bent[row])
+                                      : exp_sums(n, y, part->most, false, NULL);
     }
 }
 
