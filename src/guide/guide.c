@@ -35,7 +35,7 @@ MxGuide *mx_guide_new(MxArena *arena, const MxGrammar *grammar, const MxVocabula
 }
 
 void mx_guided_init(MxGuided *text, MxArena *arena, MxGuide *guide) {
-    *text = (MxGuided){.guide = guide, .node = WALK_START, .epoch = guide->epoch};
+    *text = (MxGuided){.guide = guide, .node = WALK_START};
     mx_text_init(&text->bytes, arena);
 }
 
