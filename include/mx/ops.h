@@ -241,11 +241,12 @@ typedef struct MxEncodeAttr {
     MxGroup group; /* the ranks that have parts of the first contracted dim */
 } MxEncodeAttr;
 
-/* Codes are numbers of a grid in the dtype of the values that they represent. Scales, f32, are the
- * next value; there is one scale for all contracted elements. A cotangent of codes is a cotangent
- * of the values. */
+/* Codes are numbers of a grid: int8 if they are whole, otherwise in the dtype of the values that
+ * they represent. Scales, f32, are the next value; there is one scale for all contracted elements,
+ * and it is NaN if one of these is. A cotangent of codes is a cotangent of the values. */
 typedef struct MxCoded {
     MxValue codes, scales;
+    MxDtype dtype; /* of the values */
 } MxCoded;
 
 /* mx_encode — x [M.., K..] (leads: [K.., M..]) times `factor` f32 [K..], MX_NONE = 1, is encoded in
@@ -256,7 +257,7 @@ typedef struct MxCoded {
 MxCoded mx_encode(MxTrace *t, MxValue x, MxValue factor, MxEncodeAttr attr);
 
 /* mx_magnitude — the largest magnitude of all elements of x, as an f32 scalar; 0 if there are none.
- * Has no gradient. NaN counts as 0. */
+ * Has no gradient. NaN if an element is. */
 MxValue mx_magnitude(MxTrace *t, MxValue x);
 
 /* mx_within — y f32 or bf16 [M.., K..] (leads: [K.., M..]) where the magnitude of x is at most
@@ -282,12 +283,13 @@ typedef struct MxCodedDotAttr {
     MxDotAttr dot;
     bool rows, columns;  /* whether the result's rows, and its columns, have scales */
     MxCoding to_x, to_w; /* of the cotangent in the gradients of x and w */
+    MxDtype values;      /* the dtype of what int8 codes represent, so of their gradients */
 } MxCodedDotAttr;
 
-/* mx_coded_dot — the product of codes x [M.., K..] w [K.., N..], times the scales of both. Its
- * gradients are products of codes too: the cotangent, times the scales of the other operand, is
- * rounded by rows for x, as `to_x` says, and by columns for w, as `to_w` says. Source: qwix
- * _src/core/dot_general_qt.py @0.1.8. */
+/* mx_coded_dot — the product of codes x [M.., K..] w [K.., N..], times the scales of both, in the
+ * dtype of x's values. Its gradients are products of codes too: the cotangent, times the scales of
+ * the other operand, is rounded by rows for x, as `to_x` says, and by columns for w, as `to_w`
+ * says. Source: qwix _src/core/dot_general_qt.py @0.1.8. */
 MxValue mx_coded_dot(MxTrace *t, MxCoded x, MxCoded w, int n_contract, MxCoding to_x,
                      MxCoding to_w);
 

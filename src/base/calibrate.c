@@ -70,7 +70,10 @@ const char *mx_calibration_parse(MxArena *arena, const char *text, MxCalibration
 
 float mx_calibration_magnitude(MxCalibration c, float found, int64_t n) {
     const float measured[MX_MEASURE_COUNT] = {
-        [MX_ABSMAX] = found, [MX_RMS] = sqrtf(found / (float)n), [MX_FIXED] = 1};
+        [MX_ABSMAX] = found,
+        [MX_RMS] = sqrtf(found / (float)n),
+        [MX_FIXED] = isnan(found) ? found : 1,
+    };
     return measured[c.measure] * c.by;
 }
 

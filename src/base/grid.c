@@ -1,5 +1,5 @@
 /* grid.c — the grids of numbers to which operands of quantised products are rounded: integers, or
- * floats of 4 or 8 bits. They are multiplied as floats, which represent all of them exactly. */
+ * floats of 4 or 8 bits. Floats represent all of them exactly. */
 #include <mx/base.h>
 
 #include <math.h>

@@ -12,7 +12,7 @@ enum { CODES, SCALES, MAGNITUDES, ENCODED };
 MxCoded mx_encode(MxTrace *t, MxValue x, MxValue factor, MxEncodeAttr attr) {
     MxValue codes =
         mx_trace_node(t, &op_encode, (MxValue[]){x, factor}, factor == MX_NONE ? 1 : 2, &attr);
-    return (MxCoded){codes, codes < 0 ? MX_NONE : codes + SCALES};
+    return (MxCoded){codes, codes < 0 ? MX_NONE : codes + SCALES, mx_trace_type(t, x).dtype};
 }
 
 /* One dim at a time, so that ranks may have parts of any of them; nobody reads the codes. */
@@ -60,6 +60,7 @@ static bool encode_infer(MxInfer *infer) {
                              (double)attr->coding.calibration.by);
     infer->n_out = ENCODED;
     infer->out[CODES] = infer->in[0];
+    if (mx_grids[attr->coding.grid].is_whole) infer->out[CODES].dtype = MX_I8;
     infer->out[SCALES] = infer->out[MAGNITUDES] = (MxType){MX_F32, scales_of(attr, x)};
     return true;
 }
@@ -227,17 +228,17 @@ const MxOp op_prune = {
 /* ---- products */
 
 static MxValue product(MxTrace *t, const MxValue *in, int n_in, MxCodedDotAttr attr) {
-    attr.dot.dtype = mx_trace_type(t, in[0]).dtype;
     return mx_trace_node(t, &op_coded_dot, in, n_in, &attr);
 }
 
 MxValue mx_coded_dot(MxTrace *t, MxCoded x, MxCoded w, int n_contract, MxCoding to_x,
                      MxCoding to_w) {
-    MxCodedDotAttr attr = {.dot = {.n_contract = n_contract},
+    MxCodedDotAttr attr = {.dot = {.dtype = x.dtype, .n_contract = n_contract},
                            .rows = true,
                            .columns = true,
                            .to_x = to_x,
-                           .to_w = to_w};
+                           .to_w = to_w,
+                           .values = x.dtype};
     return product(t, (MxValue[]){x.codes, w.codes, x.scales, w.scales}, 4, attr);
 }
 
@@ -249,7 +250,12 @@ static bool are_scales(MxInfer *infer, int i, MxShape of) {
 
 static bool coded_dot_infer(MxInfer *infer) {
     const MxCodedDotAttr *attr = infer->attr;
-    if (!ops_infer_dot(infer)) return false;
+    MxType operands[] = {infer->in[0], infer->in[1]};
+    bool are_whole = operands[0].dtype == MX_I8 && operands[1].dtype == MX_I8;
+    if (are_whole) operands[0].dtype = operands[1].dtype = MX_F32;
+    MxInfer dot = {.in = operands, .n_in = 2, .attr = &attr->dot, .message = infer->message};
+    if (!ops_infer_dot(&dot)) return false;
+    infer->out[0] = dot.out[0];
     if (infer->n_in != 2 + attr->rows + attr->columns)
         return mx_infer_fail(infer, "wants %d inputs", 2 + attr->rows + attr->columns);
     MxShape out = infer->out[0].shape;
@@ -263,20 +269,22 @@ static void coded_dot_vjp(const MxVjp *v) {
     MxTrace *t = v->t;
     MxValue x = v->in[0], w = v->in[1];
     MX_ASSERT(attr->dot.kind == MX_DOT_NN && attr->rows && attr->columns);
-    MxValue dy = mx_cast(t, v->dy[0], mx_trace_type(t, x).dtype);
+    MxDtype dtype = mx_trace_type(t, x).dtype;
+    if (dtype == MX_I8) dtype = attr->values;
+    MxValue dy = mx_cast(t, v->dy[0], dtype);
     int m = mx_trace_type(t, x).shape.rank - attr->dot.n_contract;
     int n = mx_trace_type(t, w).shape.rank - attr->dot.n_contract;
     for (int i = 0; i < v->n_in; i++) v->dx[i] = MX_NONE;
     if (v->needs[0]) {
         MxCoded g =
             mx_encode(t, dy, v->in[3], (MxEncodeAttr){.coding = attr->to_x, .n_contract = n});
-        MxCodedDotAttr nt = {.dot = {.kind = MX_DOT_NT, .n_contract = n}, .rows = true};
+        MxCodedDotAttr nt = {.dot = {dtype, MX_DOT_NT, .n_contract = n}, .rows = true};
         v->dx[0] = product(t, (MxValue[]){g.codes, w, g.scales}, 3, nt);
     }
     if (v->needs[1]) {
         MxEncodeAttr columns = {.coding = attr->to_w, .n_contract = m, .leads = true};
         MxCoded g = mx_encode(t, dy, v->in[2], columns);
-        MxCodedDotAttr tn = {.dot = {.kind = MX_DOT_TN, .n_contract = m}, .columns = true};
+        MxCodedDotAttr tn = {.dot = {dtype, MX_DOT_TN, .n_contract = m}, .columns = true};
         v->dx[1] = product(t, (MxValue[]){x, g.codes, g.scales}, 3, tn);
     }
 }

@@ -46,15 +46,16 @@ static void gradient(MxTrainState *s, MxTrace *t, int param, MxValue g) {
 }
 
 /* Choices of experts that found no room are not counted: buffers of a fraction of them do not
- * exist here. Magnitudes are compared, which NaN has none of; a norm tells it. */
+ * exist here. */
 static void tell(MxTrainState *s) {
     const Diagnostics *own = program_part(s, PART_diagnostics);
     MovedRouters routers = program_moved_routers(s);
     double most = 0;
-    for (int i = 0; i < mx_model_params(s->model)->n; i++)
-        if (own->peaks[i] != MX_NONE) most = fmax(most, program_scalar(s, own->peaks[i]));
-    bool is_nan = isnan(program_out(s, OUT_GRAD_SQUARES));
-    program_tell(s, own->metric + MAX_GRADIENT, is_nan ? (double)NAN : most);
+    for (int i = 0; i < mx_model_params(s->model)->n; i++) {
+        double peak = own->peaks[i] == MX_NONE ? 0 : program_scalar(s, own->peaks[i]);
+        if (peak > most || isnan(peak)) most = peak;
+    }
+    program_tell(s, own->metric + MAX_GRADIENT, most);
     program_tell(s, own->metric + BIAS_SUM, routers.sum);
     program_tell(s, own->metric + BIASES_MOVED, routers.n_moved);
     program_tell(s, own->metric + OVERFLOW, 0);

@@ -52,6 +52,8 @@ static MxDtype dtype_of(char letter, MxDtype under_test) {
         return MX_I32;
     case 'u':
         return MX_U8;
+    case 'c':
+        return MX_I8;
     case 'd':
         return MX_F64;
     case 'x':
@@ -86,7 +88,7 @@ int parse_types(const char *text, MxType types[SHOT_INPUTS]) {
 /* Reads ":ids23", if it is there. */
 static const char *parse_fill(const char *text, MxDtype dtype, Fill *fill, double *a) {
     *fill = mx_dtype_is_float(dtype) ? FILL_NORMAL : FILL_IDS;
-    *a = mx_dtype_is_float(dtype) ? 1 : dtype == MX_U8 ? 256 : 2;
+    *a = mx_dtype_is_float(dtype) ? 1 : dtype == MX_U8 || dtype == MX_I8 ? 256 : 2;
     if (*text != ':') return text;
     text++;
     for (int i = 0; i < FILL_COUNT; i++) {
@@ -228,6 +230,27 @@ uint32_t case_word(uint64_t seed, uint64_t index) {
     return words[0];
 }
 
+void case_put(void *array, MxDtype dtype, int64_t at, double x) {
+    if (dtype == MX_F32)
+        ((float *)array)[at] = (float)x;
+    else if (dtype == MX_BF16)
+        ((MxBf16 *)array)[at] = mx_f32_to_bf16((float)x);
+    else if (dtype == MX_U8)
+        ((uint8_t *)array)[at] = (uint8_t)x;
+    else if (dtype == MX_I8)
+        ((int8_t *)array)[at] = (int8_t)x;
+    else
+        ((int32_t *)array)[at] = (int32_t)x;
+}
+
+double case_get(const void *array, MxDtype dtype, int64_t at) {
+    if (dtype == MX_F32) return (double)((const float *)array)[at];
+    if (dtype == MX_BF16) return (double)mx_bf16_to_f32(((const MxBf16 *)array)[at]);
+    if (dtype == MX_U8) return ((const uint8_t *)array)[at];
+    if (dtype == MX_I8) return ((const int8_t *)array)[at];
+    return ((const int32_t *)array)[at];
+}
+
 double case_normal(uint64_t seed, uint64_t index) {
     uint32_t words[4];
     mx_philox(seed, 78, index, words);
@@ -294,7 +317,7 @@ static double element(Fill fill, double a, MxShape shape, int input, int64_t i) 
 static double rounded(double x, MxDtype dtype) {
     if (dtype == MX_F32) return (double)(float)x;
     if (dtype == MX_BF16) return (double)mx_bf16_to_f32(mx_f32_to_bf16((float)x));
-    return (double)(int32_t)x;
+    return dtype == MX_I8 ? (double)(int8_t)(int32_t)x : (double)(int32_t)x;
 }
 
 void shot_inputs(const Shot *shot, MxArena *scratch, double *in[SHOT_INPUTS]) {

@@ -4,8 +4,8 @@
  * descriptor does not link; what a descriptor lacks is named by tests/ops.
  *
  * Inputs are text: a dtype's letter, dims, and what the array holds: "x2,3 f4:square0.5 i".
- * Letters: f float32, b bfloat16, i int32, u uint8, d float64, x the dtype under test. A case with
- * an x is run in float32 and in bfloat16. Each such run is a Shot. */
+ * Letters: f float32, b bfloat16, i int32, u uint8, c int8, d float64, x the dtype under test. A
+ * case with an x is run in float32 and in bfloat16. Each such run is a Shot. */
 #ifndef TESTS_CASES_H
 #define TESTS_CASES_H
 
@@ -17,7 +17,7 @@ enum { SHOT_INPUTS = 10 };
 typedef enum Fill {
     FILL_NORMAL, /* reals: normal numbers times a; what reals hold if nothing is said, a = 1 */
     FILL_IDS,    /* in [0, a); a few of them often; what integers hold if nothing is said, a = 2, of
-                    uint8 256 */
+                    bytes 256 */
     FILL_NONE,   /* in [-1, a): ids of experts, and no expert */
     FILL_SLOTS,  /* ids of [B, X, S]: the index in dim 1, or -1 */
     FILL_AWAY,   /* normal numbers moved away from 0 by a: no kink within reach of a difference */
@@ -45,6 +45,7 @@ enum {
     CASE_NO_SLOPE = 1 << 4, /* too flat or too rough for differences of float32 runs */
     CASE_SWAPPED = 1 << 5,  /* of ranks: they swap halves of what they have, on some mesh */
     CASE_DETACHED = 1 << 6, /* gradients pass over a factor: no differences have them, goldens do */
+    CASE_LAST = 1 << 7,     /* occurs in gradients alone, which have none */
 };
 
 typedef struct OpCase {
@@ -129,6 +130,9 @@ int parse_types(const char *text, MxType types[SHOT_INPUTS]);
 
 /* case_normal, case_word — numbers that depend on (seed, index) alone. */
 double case_normal(uint64_t seed, uint64_t index);
+/* case_put, case_get — element `at` of an array of any dtype that ops know. */
+void case_put(void *array, MxDtype dtype, int64_t at, double x);
+double case_get(const void *array, MxDtype dtype, int64_t at);
 uint32_t case_word(uint64_t seed, uint64_t index);
 
 /* is_window_of — whether all `ratio` tokens of window w of a row are of a segment that is not 0. */

@@ -109,7 +109,9 @@ static void ref_coded_dot(const Reference *r) {
 #define CALIBRATED(g, m, f, n, ...) ATTR(MxEncodeAttr, .coding = {MX_GRID_##g, {MX_##m, f}}, .n_contract = n, __VA_ARGS__)
 #define DIMS(n, ...) ATTR(MxEncodeAttr, .n_contract = n, __VA_ARGS__)
 #define KEEP(k) ATTR(MxPruneAttr, .n = k)
-#define DOT(k, c, ...) ATTR(MxCodedDotAttr, .dot = {.kind = MX_DOT_##k, .n_contract = c}, .to_x = {MX_GRID_INT8, {MX_ABSMAX, 1}}, .to_w = {MX_GRID_INT8, {MX_ABSMAX, 1}}, __VA_ARGS__)
+#define DOT(k, c, ...) DOT_TO(E5M2, k, c, __VA_ARGS__)
+#define WHOLE(k, c, ...) DOT_TO(INT8, k, c, __VA_ARGS__)
+#define DOT_TO(g, k, c, ...) ATTR(MxCodedDotAttr, .dot = {.kind = MX_DOT_##k, .n_contract = c}, .to_x = {MX_GRID_##g, {MX_ABSMAX, 1}}, .to_w = {MX_GRID_##g, {MX_ABSMAX, 1}}, __VA_ARGS__)
 #define BOTH .rows = true, .columns = true
 
 /* Gradients: tests/train/test_quantized.c. */
@@ -123,8 +125,8 @@ const OpTest test_encode = {
         {"rows, e2m1", CODES(E2M1, 1, .leads = false), "x17,41", NULL, CASE_NO_SLOPE},
         {"rows with a factor", CODES(INT8, 1, .leads = false), "x17,41 f41:square", NULL, CASE_NO_SLOPE},
         {"columns with a factor", CODES(INT8, 1, .leads = true), "x41,17 f41:square", NULL, CASE_NO_SLOPE},
-        {"groups of dims", CODES(INT8, 2, .leads = false), "f2,3,4,5 f4,5", "f2,3,4,5 f2,3 f2,3", CASE_NO_SLOPE},
-        {"groups of dims first", CODES(INT8, 2, .leads = true), "f2,3,4,5 f2,3", "f2,3,4,5 f4,5 f4,5", CASE_NO_SLOPE},
+        {"groups of dims", CODES(INT8, 2, .leads = false), "f2,3,4,5 f4,5", "c2,3,4,5 f2,3 f2,3", CASE_NO_SLOPE},
+        {"groups of dims first", CODES(INT8, 2, .leads = true), "f2,3,4,5 f2,3", "c2,3,4,5 f4,5 f4,5", CASE_NO_SLOPE},
         {"large rows", CODES(INT8, 1, .leads = false), "x37,3001", NULL, CASE_NO_SLOPE},
         {"large columns", CODES(E4M3, 1, .leads = true), "x37,3001", NULL, CASE_NO_SLOPE},
         {"rows, a share of the largest", CALIBRATED(INT8, ABSMAX, 0.7f, 1, .leads = false), "x17,41", NULL, CASE_NO_SLOPE},
@@ -196,15 +198,25 @@ const OpTest test_coded_dot = {
         {"nn", DOT(NN, 1, BOTH), "x17,23 x23,31 f17:square f31:square", NULL, CASE_FOLLOWS | CASE_NO_SLOPE},
         {"nn, groups of dims", DOT(NN, 2, BOTH), "x2,3,4,5 x4,5,7 f2,3 f7", NULL, CASE_FOLLOWS | CASE_NO_SLOPE},
         {"nn, several slabs", DOT(NN, 1, BOTH), "x8200,9 x9,600 f8200 f600", NULL, CASE_FOLLOWS | CASE_NO_SLOPE},
+        {"nn, int8", WHOLE(NN, 1, BOTH), "c17,23 c23,31 f17:square f31:square", NULL, CASE_FOLLOWS | CASE_NO_SLOPE},
+        {"nt, int8, groups of dims", WHOLE(NT, 2, .rows = true), "c3,7,4,5 c6,4,5 f3,7:square", NULL, CASE_FOLLOWS | CASE_NO_SLOPE | CASE_LAST},
+        {"tn, int8", WHOLE(TN, 1, .columns = true), "c40,17 c40,33 f33:square", NULL, CASE_FOLLOWS | CASE_NO_SLOPE | CASE_LAST},
+        {"nn, int8, a row", WHOLE(NN, 1, BOTH), "c1,300 c300,257 f1 f257", NULL, CASE_NO_SLOPE},
+        {"nn, int8, several slabs", WHOLE(NN, 1, BOTH), "c8200,9 c9,600 f8200 f600", NULL, CASE_FOLLOWS | CASE_NO_SLOPE},
+        {"nt, int8, several slabs", WHOLE(NT, 1, .rows = true), "c8200,9 c600,9 f8200", NULL, CASE_NO_SLOPE | CASE_LAST},
+        {"nn, int8, the largest sums", WHOLE(NN, 1, BOTH), "c3,65536:value-128 c65536,5:value-128 f3 f5", NULL, CASE_NO_SLOPE},
+        {"nn, int8, larger sums", WHOLE(NN, 1, BOTH), "c3,131073:value-128 c131073,5:value-128 f3 f5", NULL, CASE_NO_SLOPE},
         {"folded to f32", DOT(NN, 1, BOTH), "x17,23 x23,31 f17 f31", NULL, CASE_NO_SLOPE},
         {NULL, DOT(NN, 1, BOTH), "f2,3,4 f4,5,6 f2,3 f5,6", "f2,3,5,6", CASE_NO_SLOPE},
         {NULL, DOT(NN, 1, BOTH), "f8,8,16 f16,8,4 f8,8 f8,4", NULL, CASE_RANKS | CASE_NO_SLOPE},
+        {NULL, WHOLE(NN, 1, BOTH), "c8,8,16 c16,8,4 f8,8 f8,4", NULL, CASE_RANKS | CASE_NO_SLOPE},
         {NULL, DOT(NN, 2, BOTH), "f8,8,16 f8,16,8 f8 f8", NULL, CASE_RANKS | CASE_NO_SLOPE}),
     WRONG(
         {DOT(NN, 1, BOTH), "f2,3 f4,5 f2 f5", "contracted dims differ"},
         {DOT(NN, 1, BOTH), "f2,3 f3,5 f2", "wants 4 inputs"},
         {DOT(NN, 1, BOTH), "f2,3 f3,5 f5 f2", "scales must be one for each row"},
         {DOT(NN, 1, BOTH), "f2,3 f3,5 f2 b5", "input 3 must be float32"},
+        {DOT(NN, 1, BOTH), "c2,3 f3,5 f2 f5", "operands of two dtypes"},
         {DOT(NN, 1, BOTH), "i2,3 i3,4 f2 f4", "input 0 must be float32 or bfloat16"}),
     .reference = ref_coded_dot,
     .flows = 1 << 0 | 1 << 1,

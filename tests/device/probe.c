@@ -111,26 +111,10 @@ void probe_close(void) {
 
 void probe_store(const double *from, MxType type, void *to) {
     int64_t n = mx_shape_count(type.shape);
-    for (int64_t i = 0; i < n; i++)
-        if (type.dtype == MX_F32)
-            ((float *)to)[i] = (float)from[i];
-        else if (type.dtype == MX_BF16)
-            ((MxBf16 *)to)[i] = mx_f32_to_bf16((float)from[i]);
-        else if (type.dtype == MX_U8)
-            ((uint8_t *)to)[i] = (uint8_t)from[i];
-        else
-            ((int32_t *)to)[i] = (int32_t)from[i];
+    for (int64_t i = 0; i < n; i++) case_put(to, type.dtype, i, from[i]);
 }
 
 void probe_load(const void *from, MxType type, double *to) {
     int64_t n = mx_shape_count(type.shape);
-    for (int64_t i = 0; i < n; i++)
-        if (type.dtype == MX_F32)
-            to[i] = (double)((const float *)from)[i];
-        else if (type.dtype == MX_BF16)
-            to[i] = (double)mx_bf16_to_f32(((const MxBf16 *)from)[i]);
-        else if (type.dtype == MX_U8)
-            to[i] = (double)((const uint8_t *)from)[i];
-        else
-            to[i] = (double)((const int32_t *)from)[i];
+    for (int64_t i = 0; i < n; i++) to[i] = case_get(from, type.dtype, i);
 }

@@ -67,24 +67,6 @@ static double element(const Program *p, int v, int64_t e, MxDtype dtype) {
     return (double)(dtype == MX_BF16 ? mx_bf16_to_f32(mx_f32_to_bf16(x)) : x);
 }
 
-static void put(void *data, MxDtype dtype, int64_t at, double x) {
-    if (dtype == MX_F32)
-        ((float *)data)[at] = (float)x;
-    else if (dtype == MX_BF16)
-        ((MxBf16 *)data)[at] = mx_f32_to_bf16((float)x);
-    else if (dtype == MX_U8)
-        ((uint8_t *)data)[at] = (uint8_t)x;
-    else
-        ((int32_t *)data)[at] = (int32_t)x;
-}
-
-static double get(const void *data, MxDtype dtype, int64_t at) {
-    if (dtype == MX_F32) return (double)((const float *)data)[at];
-    if (dtype == MX_BF16) return (double)mx_bf16_to_f32(((const MxBf16 *)data)[at]);
-    if (dtype == MX_U8) return ((const uint8_t *)data)[at];
-    return ((const int32_t *)data)[at];
-}
-
 static MxBox box_of(MxArena *a, const MxMesh *mesh, MxSharding s, MxShape shape) {
     MxLayout layout = {mesh, mx_sharding_spec(a, mesh, s, shape.rank)};
     return mx_shard_box(layout, shape, mesh->n_ranks > 1 ? mx_comm_rank(comm) : 0);
@@ -103,10 +85,10 @@ static void fill(Program *p, const MxMesh *mesh, const MxSharding *sharding) {
         MxBox box = box_of(&p->arena, mesh, sharding[v], type.shape);
         void *x = var_values(&p->arena, p->run, v);
         for (int64_t e = 0; e < mx_box_count(&box); e++)
-            put(x, type.dtype, e,
-                is_empty(mesh, sharding[v])
-                    ? 0
-                    : element(p, v, record_index(&box, type.shape, e), type.dtype));
+            case_put(x, type.dtype, e,
+                     is_empty(mesh, sharding[v])
+                         ? 0
+                         : element(p, v, record_index(&box, type.shape, e), type.dtype));
         var_fill(p->run, v, x);
     }
 }
@@ -163,8 +145,8 @@ static void sum_up(Program *p, const MxMesh *mesh, uint32_t axes, int v, const M
     mx_exchange_finish(exchange);
     for (int64_t e = 0; e < n; e++) {
         float sum = 0;
-        for (int r = 0; r < group.size; r++) sum += (float)get(terms, type.dtype, r * n + e);
-        put(own, type.dtype, e, (double)sum);
+        for (int r = 0; r < group.size; r++) sum += (float)case_get(terms, type.dtype, r * n + e);
+        case_put(own, type.dtype, e, (double)sum);
     }
     var_fill(p->run, v, own);
 }
@@ -233,8 +215,8 @@ static void compare(Program *p, const Program *whole, const MxMesh *mesh,
         const void *ours = var_values(&p->arena, p->run, v);
         const void *theirs = var_values(&p->arena, whole->run, v);
         for (int64_t e = 0; e < mx_box_count(&box); e++) {
-            double got = get(ours, type.dtype, e);
-            double want = get(theirs, type.dtype, record_index(&box, type.shape, e));
+            double got = case_get(ours, type.dtype, e);
+            double want = case_get(theirs, type.dtype, record_index(&box, type.shape, e));
             error += (got - want) * (got - want);
             size += want * want;
         }

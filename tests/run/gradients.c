@@ -174,12 +174,7 @@ static void fill_inputs(Program *p) {
         int64_t n = element_count(p->graph.shot->in[i]);
         void *x = mx_new_n(&p->arena, float, n + 1);
         for (int64_t j = 0; j < n; j++)
-            if (is_real(p, i))
-                ((float *)x)[j] = (float)in[i][j];
-            else if (p->graph.shot->in[i].dtype == MX_U8)
-                ((uint8_t *)x)[j] = (uint8_t)in[i][j];
-            else
-                ((int32_t *)x)[j] = (int32_t)in[i][j];
+            case_put(x, is_real(p, i) ? MX_F32 : p->graph.shot->in[i].dtype, j, in[i][j]);
         var_fill(p->run, p->in[i], x);
     }
 }

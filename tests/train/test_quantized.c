@@ -11,6 +11,7 @@
 #include <mx/run.h>
 
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 
 static MxArena arena = {.name = "quantized"};
@@ -67,9 +68,9 @@ static int add_var(Dense *d, MxShape shape) {
 
 static MxCoded encode(Dense *d, MxTrace *t, int which, MxValue value, MxEncodeAttr attr) {
     MxCoded coded = mx_encode(t, value, MX_NONE, attr);
-    d->codes[which] = add_var(d, mx_trace_type(t, coded.codes).shape);
+    d->codes[which] = mx_vars_add(&d->vars, "codes", mx_trace_type(t, coded.codes));
     d->scales[which] = add_var(d, mx_trace_type(t, coded.scales).shape);
-    mx_trace_assign(t, mx_copy(t, coded.codes), d->codes[which], false);
+    mx_trace_assign(t, coded.codes, d->codes[which], false);
     mx_trace_assign(t, mx_copy(t, coded.scales), d->scales[which], false);
     return coded;
 }
@@ -80,22 +81,12 @@ static const char *in_group(const char *group, const char *path) {
     return mx_path_join(&arena, group, path);
 }
 
-static void fill(const Dense *d, const char *group) {
-    var_fill(d->run, d->x, array(in_group(group, "x"), NULL));
-    var_fill(d->run, d->w, array(in_group(group, "w"), NULL));
-    var_fill(d->run, d->dy, array(in_group(group, "dy"), NULL));
-    mx_run_entry(d->run, 0);
-}
-
-static void open_dense(Dense *d, const char *group, Codings codings) {
+static void trace_dense(Dense *d, MxShape x, MxShape w, MxShape y, Codings codings) {
     *d = (Dense){.vars.arena = &arena};
     MxGraph *graph = mx_graph_new(&arena, "test", &d->vars);
     MxTrace t;
     MxError err = {0};
     MxDevice *device;
-    MxShape x, w, y;
-    array(in_group(group, "x"), &x), array(in_group(group, "w"), &w);
-    array(in_group(group, "dy"), &y);
     int n = (x.rank + w.rank - y.rank) / 2;
     mx_trace_begin(&t, graph);
     d->x = add_var(d, x), d->dx = add_var(d, x);
@@ -115,7 +106,16 @@ static void open_dense(Dense *d, const char *group, Codings codings) {
               mx_device_open(&arena, &(MxDeviceConfig){0}, &device, &err) &&
               mx_run_open(&arena, device, &d->vars, &graph, 1, MX_REMAT_NONE, &d->run, &err);
     ck_assert_msg(ok, "%s", ok ? "" : err.text.data);
-    fill(d, group);
+}
+
+static void open_dense(Dense *d, const char *group, Codings codings) {
+    MxShape x, w, y;
+    const float *data[] = {array(in_group(group, "x"), &x), array(in_group(group, "w"), &w),
+                           array(in_group(group, "dy"), &y)};
+    trace_dense(d, x, w, y, codings);
+    var_fill(d->run, d->x, data[0]), var_fill(d->run, d->w, data[1]);
+    var_fill(d->run, d->dy, data[2]);
+    mx_run_entry(d->run, 0);
 }
 
 static void check_near(const char *group, const char *what, const float *got, double bound) {
@@ -139,12 +139,23 @@ START_TEST(products_are_qwixs) {
 }
 END_TEST
 
+/* The codes of an operand, as floats. */
+static const float *codes_of(const Dense *d, int which) {
+    MxType type = d->vars.item[d->codes[which]].type;
+    int64_t n = mx_shape_count(type.shape);
+    const void *codes = var_values(&arena, d->run, d->codes[which]);
+    float *out = mx_new_n(&arena, float, n);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = type.dtype == MX_I8 ? ((const int8_t *)codes)[i] : ((const float *)codes)[i];
+    return out;
+}
+
 /* To the bit: where the largest magnitude is negative, its last bit decides between two codes. */
 static void check_operand(const Dense *d, const char *group, int mode, int which) {
     const char *path =
         mx_arena_printf(&arena, "%s/operands/%s/%c", group, modes[mode].word, "xw"[which]);
     MxShape shape, of_scales;
-    const float *codes = var_values(&arena, d->run, d->codes[which]);
+    const float *codes = codes_of(d, which);
     const float *scales = var_values(&arena, d->run, d->scales[which]);
     const float *want = array(mx_arena_printf(&arena, "%s_qvalue", path), &shape);
     const float *want_scales = array(mx_arena_printf(&arena, "%s_scale", path), &of_scales);
@@ -197,11 +208,11 @@ static const char *product_text(int product, const char *name) {
     return text_of("products", mx_arena_printf(&arena, "%d_%s", product, name));
 }
 
-static void check_product(const Dense *d, int product, const char *what, int var, double bound) {
+static void check_product(int product, const char *what, const float *got, double bound) {
     MxShape shape;
     const float *want = array(in_group("products", what), &shape);
     int64_t n = mx_shape_count(shape) / shape.dim[0];
-    double error = golden_error(var_values(&arena, d->run, var), want + product * n, n);
+    double error = golden_error(got, want + product * n, n);
     ck_assert_msg(error <= bound, "%d: %s is off by %g (bound %g)", product, what, error, bound);
 }
 
@@ -217,11 +228,49 @@ START_TEST(calibrations_are_qwixs) {
                        calibrated(modes[mode].forward, product_text(_i, "weight")),
                        calibrated(modes[mode].back, product_text(_i, "bwd"))};
     open_dense(&d, "", codings);
-    check_product(&d, _i, "x_codes", d.codes[0], 0);
-    check_product(&d, _i, "w_codes", d.codes[1], 0);
-    check_product(&d, _i, "y", d.y, 1e-6);
-    check_product(&d, _i, "dx", d.dx, 1e-6);
-    check_product(&d, _i, "dw", d.dw, 1e-6);
+    check_product(_i, "x_codes", codes_of(&d, 0), 0);
+    check_product(_i, "w_codes", codes_of(&d, 1), 0);
+    check_product(_i, "y", var_values(&arena, d.run, d.y), 1e-6);
+    check_product(_i, "dx", var_values(&arena, d.run, d.dx), 1e-6);
+    check_product(_i, "dw", var_values(&arena, d.run, d.dw), 1e-6);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+static bool has_nan(const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (isnan(x[i])) return true;
+    return false;
+}
+
+/* A NaN in x or w is in a row or a column of the product, and in the gradients, whatever its code
+ * is. */
+enum { GRIDS = MX_GRID_COUNT - MX_GRID_INT4 };
+
+START_TEST(nans_are_not_rounded_away) {
+    static const char *const methods[] = {"absmax", "rms,3", "fixed,2"};
+    enum { ROWS = 3, INNER = 20, COLUMNS = 5 };
+    MxGrid grid = (MxGrid)(MX_GRID_INT4 + _i % GRIDS);
+    MxCoding coding = calibrated(grid, methods[_i / GRIDS]);
+    Dense d;
+    float x[ROWS * INNER], w[INNER * COLUMNS], dy[ROWS * COLUMNS];
+    for (int i = 0; i < MX_COUNT(x); i++) x[i] = (float)i / MX_COUNT(x);
+    for (int i = 0; i < MX_COUNT(w); i++) w[i] = -(float)i / MX_COUNT(w);
+    for (int i = 0; i < MX_COUNT(dy); i++) dy[i] = 1;
+    trace_dense(&d, MX_SHAPE(ROWS, INNER), MX_SHAPE(INNER, COLUMNS), MX_SHAPE(ROWS, COLUMNS),
+                (Codings){coding, coding, coding});
+    for (int of_w = 0; of_w < 2; of_w++) {
+        float *to = of_w ? &w[1] : &x[1], was = *to;
+        *to = NAN;
+        var_fill(d.run, d.x, x), var_fill(d.run, d.w, w), var_fill(d.run, d.dy, dy);
+        *to = was;
+        mx_run_entry(d.run, 0);
+        const float *y = var_values(&arena, d.run, d.y);
+        for (int i = 0; i < ROWS * COLUMNS; i++)
+            ck_assert(isnan(y[i]) == (of_w ? i % COLUMNS == 1 : i < COLUMNS));
+        ck_assert(has_nan(var_values(&arena, d.run, of_w ? d.dx : d.dw),
+                          of_w ? ROWS * INNER : INNER * COLUMNS));
+    }
     mx_arena_release(&arena);
 }
 END_TEST
@@ -486,6 +535,7 @@ Suite *quantized_suite(void) {
     tcase_add_loop_test(tcase, products_are_qwixs, 0, MX_COUNT(shapes) * MX_COUNT(modes));
     tcase_add_loop_test(tcase, operands_are_qwixs, 0, MX_COUNT(shapes) * MODES_WITH_OPERANDS);
     tcase_add_loop_test(tcase, calibrations_are_qwixs, 0, PRODUCTS);
+    tcase_add_loop_test(tcase, nans_are_not_rounded_away, 0, MX_MEASURE_COUNT * GRIDS);
     tcase_add_loop_test(tcase, calibrated_models_are_maxtexts, 0, CALIBRATED_MODELS);
     tcase_add_loop_test(tcase, masks_are_qwixs, 0, MASKS);
     tcase_add_loop_test(tcase, pruned_models_are_maxtexts, 0, PRUNED_MODELS);

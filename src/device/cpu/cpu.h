@@ -24,6 +24,7 @@ typedef struct CpuLevel {
     const char *openblas_core; /* OPENBLAS_CORETYPE */
     const char *onednn_isa;    /* ONEDNN_MAX_CPU_ISA */
     bool has_bf16, has_tiles;  /* instructions that multiply bf16: of vectors, of AMX */
+    bool has_int8;             /* those that multiply int8 and add up in int32 (VNNI) */
     bool (*is_here)(void);     /* whether this machine has it */
 } CpuLevel;
 
@@ -107,7 +108,7 @@ static inline void *cpu_carve(void **scratch, size_t bytes) {
 /* ---- openblas.c, onednn.c; kernels/matmul.c has the rest of products */
 
 /* C[m, n] = op(A)[m, k] op(B)[k, n], row-major, added to C if accumulate. Leading dims are in
- * elements; 0 = dense. in: f32 or bf16. */
+ * elements; 0 = dense. in: f32, bf16, or int8, whose sums are exact up to 2^24. */
 typedef struct CpuMatmulSpec {
     int64_t m, n, k, lda, ldb, ldc;
     bool trans_a, trans_b, accumulate;

@@ -22,7 +22,8 @@ static bool has_avx512(void) {
 }
 
 static bool has_avx512_bf16(void) {
-    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+    return has_avx512() && __builtin_cpu_supports("avx512bf16") &&
+           __builtin_cpu_supports("avx512vnni");
 }
 
 /* Matrix tiles of bf16: CPUID leaf 7, EDX bit 22; Linux gives a process their registers when it
@@ -76,6 +77,7 @@ static const CpuLevel levels[] = {
         .openblas_core = "Cooperlake",
         .onednn_isa = "AVX512_CORE_BF16",
         .has_bf16 = true,
+        .has_int8 = true,
         .is_here = has_avx512_bf16,
     },
     {
@@ -85,6 +87,7 @@ static const CpuLevel levels[] = {
         .openblas_core = "Cooperlake",
         .onednn_isa = "AVX512_CORE_AMX",
         .has_bf16 = true,
+        .has_int8 = true,
         .has_tiles = true,
         .is_here = has_amx,
     },

@@ -1,6 +1,6 @@
-/* onednn.c — oneDNN, version 2 or 3, as a provider of f32 and bf16 products; the only file that
- * includes its header. A primitive and its memory objects are created once per shape; each run only
- * sets their pointers. */
+/* onednn.c — oneDNN, version 2 or 3, as a provider of products of f32, bf16 and int8; the only file
+ * that includes its header. A primitive and its memory objects are created once per shape; each run
+ * only sets their pointers. */
 #include "cpu.h"
 
 #include <dnnl.h>
@@ -171,8 +171,8 @@ static bool describe(MxArena *arena, Layout *layout, const int64_t rows_cols_ld[
     int64_t ld = rows_cols_ld[2];
     const dnnl_dims_t dims = {rows_cols_ld[0], rows_cols_ld[1]};
     const dnnl_dims_t strides = {transposed ? 1 : ld, transposed ? ld : 1};
-    return layout_open(arena, layout, dims, ld ? strides : NULL,
-                       dtype == MX_BF16 ? dnnl_bf16 : dnnl_f32);
+    dnnl_data_type_t type = dtype == MX_I8 ? dnnl_s8 : dtype == MX_BF16 ? dnnl_bf16 : dnnl_f32;
+    return layout_open(arena, layout, dims, ld ? strides : NULL, type);
 }
 
 /* Working memory is ours, so that the plan of a run counts it. What the general product allocates

@@ -26,6 +26,11 @@ void cpu_widen(const MxBf16 *x, int64_t n, float *y) {
     widen(x, n, y);
 }
 
+void cpu_widen_bytes(const int8_t *x, int64_t n, float *y) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) y[i] = x[i];
+}
+
 /* ---- rounding: y = x, or y += x */
 
 #if defined(__AVX512BF16__)

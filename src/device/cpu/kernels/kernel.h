@@ -18,6 +18,7 @@ enum {
 
 void cpu_widen(const MxBf16 *x, int64_t n, float *y);
 void cpu_narrow(const float *x, int64_t n, MxBf16 *y);
+void cpu_widen_bytes(const int8_t *x, int64_t n, float *y);
 
 /* cpu_read — n floats of an array from element `at`: in place, or converted into `block`. */
 static inline const float *cpu_read(const void *x, MxDtype dtype, int64_t at, int64_t n,

@@ -1,5 +1,5 @@
-/* coded.cu — operands rounded to few numbers, and products of such operands. Codes are floats,
- * which represent all of them exactly, so the library multiplies them; scales are applied to the
+/* coded.cu — operands rounded to few numbers, and products of such operands. The library multiplies
+ * floats, which represent all codes exactly: int8 becomes bf16 before. Scales are applied to the
  * result. */
 #include "slabs.cuh"
 
@@ -41,12 +41,15 @@ __device__ static float factored(const Rounding &r, int64_t row, int64_t column)
 
 /* What is measured of elements, by one thread and by a block. */
 template <MxMeasure M> struct Measure;
+/* Magnitudes are ordered as their bits are; a NaN is the largest. */
 template <> struct Measure<MX_ABSMAX> {
-    typedef float T;
+    typedef uint32_t T;
     __device__ static T join(T a, T b) { return b > a ? b : a; }
-    __device__ static T add(T a, float x) { return join(a, fabsf(x)); }
+    __device__ static T add(T a, float x) { return join(a, __float_as_uint(fabsf(x))); }
     __device__ static T of_block(T x) { return gpu_block_max(x); }
-    __device__ static float magnitude(T found, int64_t, float by) { return __fmul_rn(found, by); }
+    __device__ static float magnitude(T found, int64_t, float by) {
+        return __fmul_rn(__uint_as_float(found), by);
+    }
     __device__ static float scale(float most, float bound) { return __fmul_rn(most, 1 / bound); }
 };
 template <> struct Measure<MX_RMS> {
@@ -59,12 +62,12 @@ template <> struct Measure<MX_RMS> {
     }
     __device__ static float scale(float most, float bound) { return __fmul_rn(most, 1 / bound); }
 };
-template <> struct Measure<MX_FIXED> {
-    typedef float T;
-    __device__ static T join(T a, T) { return a; }
-    __device__ static T add(T a, float) { return a; }
-    __device__ static T of_block(T x) { return x; }
-    __device__ static float magnitude(T, int64_t, float by) { return by; }
+/* Nothing but a NaN is looked for. */
+template <> struct Measure<MX_FIXED> : Measure<MX_ABSMAX> {
+    __device__ static float magnitude(T found, int64_t, float by) {
+        float most = __uint_as_float(found);
+        return most != most ? most : by;
+    }
     __device__ static float scale(float most, float bound) { return most / bound; }
 };
 
@@ -86,8 +89,13 @@ __device__ static float on_grid(const MxGridRow &g, float x) {
     return y > g.most ? g.most : y;
 }
 
-__device__ static float code_of(const Rounding &r, int64_t row, int64_t column, float scale) {
-    return on_grid(r.grid, __fmul_rn(factored(r, row, column), 1.0f / scale));
+__device__ static void put_code(const Rounding &r, int64_t row, int64_t column, float scale) {
+    float code = on_grid(r.grid, __fmul_rn(factored(r, row, column), 1.0f / scale));
+    int64_t at = row * r.columns + column;
+    if (r.codes.dtype == MX_I8)
+        ((int8_t *)r.codes.data)[at] = code != code ? 0 : (int8_t)code;
+    else
+        gpu_put(r.codes, at, code);
 }
 
 /* A block has a row. */
@@ -102,7 +110,7 @@ template <MxMeasure M> __global__ void __launch_bounds__(GPU_BLOCK) code_rows_ke
     if (r.magnitudes && threadIdx.x == 0) r.magnitudes[row] = magnitude;
     if (r.scales && threadIdx.x == 0) r.scales[row] = scale;
     for (int64_t i = threadIdx.x; i < r.columns && r.codes.data; i += GPU_BLOCK)
-        gpu_put(r.codes, row * r.columns + i, code_of(r, row, i, scale));
+        put_code(r, row, i, scale);
 }
 
 template <MxMeasure M>
@@ -119,7 +127,11 @@ __global__ void __launch_bounds__(GPU_BLOCK) measure_columns_kernel(Rounding r) 
     }
 }
 
-/* The start of the parts gets the scales, each where its own column's first part was. */
+/* The scale of a column, when it is known, where its first part was. */
+template <class T> __device__ static float *scale_at(void *parts, int64_t column) {
+    return (float *)((T *)parts + column);
+}
+
 template <MxMeasure M>
 __global__ void __launch_bounds__(GPU_BLOCK) scale_columns_kernel(Rounding r) {
     typedef Measure<M> Of;
@@ -130,7 +142,7 @@ __global__ void __launch_bounds__(GPU_BLOCK) scale_columns_kernel(Rounding r) {
         found = Of::join(found, parts[part * r.columns + column]);
     float magnitude = Of::magnitude(found, r.rows, r.calibration.by),
           scale = scale_of<M>(r, magnitude);
-    parts[column] = scale;
+    *scale_at<typename Of::T>(parts, column) = scale;
     if (r.magnitudes) r.magnitudes[column] = magnitude;
     if (r.scales) r.scales[column] = scale;
 }
@@ -139,11 +151,10 @@ template <MxMeasure M>
 __global__ void __launch_bounds__(GPU_BLOCK) code_columns_kernel(Rounding r) {
     int64_t column = (int64_t)blockIdx.x * GPU_BLOCK + threadIdx.x;
     if (column >= r.columns) return;
-    float scale = (float)((typename Measure<M>::T *)r.parts)[column];
+    float scale = *scale_at<typename Measure<M>::T>(r.parts, column);
     for (int64_t part = blockIdx.y; part < r.n_parts; part += gridDim.y) {
         int64_t end = gpu_min(r.rows, (part + 1) * PART_ROWS);
-        for (int64_t row = part * PART_ROWS; row < end; row++)
-            gpu_put(r.codes, row * r.columns + column, code_of(r, row, column, scale));
+        for (int64_t row = part * PART_ROWS; row < end; row++) put_code(r, row, column, scale);
     }
 }
 
@@ -265,7 +276,25 @@ GPU_KERNEL(prune, .run = prune_run);
 typedef struct CodedDot {
     Slabs slabs;
     bool in_place; /* the result has room for what is not scaled yet: all columns are one slab */
+    size_t widened[2]; /* bytes of operands that are not multiplied as they are */
 } CodedDot;
+
+__global__ void __launch_bounds__(GPU_BLOCK)
+    widen_kernel(const int8_t *codes, MxBf16 *to, int64_t n) {
+    int64_t i = (int64_t)blockIdx.x * GPU_BLOCK + threadIdx.x;
+    if (i < n) to[i] = gpu_narrow((float)codes[i]);
+}
+
+/* An operand as the library takes it; takes its room off the scratch. */
+static const void *widened(const MxDevice *device, const MxKernelCall *call, int operand,
+                           size_t bytes, void **scratch) {
+    if (!bytes) return call->in[operand];
+    int64_t n = mx_shape_count(call->in_type[operand].shape);
+    void *to = gpu_carve(scratch, bytes);
+    gpu_launch(device, widen_kernel, gpu_blocks(n), GPU_BLOCK, 0, (const int8_t *)call->in[operand],
+               (MxBf16 *)to, n);
+    return to;
+}
 
 static CodedDot coded_dot_of(const MxKernelCall *call) {
     const MxCodedDotAttr *attr = (const MxCodedDotAttr *)call->attr;
@@ -278,6 +307,11 @@ static CodedDot coded_dot_of(const MxKernelCall *call) {
     spec.trans_b = attr->dot.kind == MX_DOT_NT;
     spec.in = call->in_type[0].dtype, spec.out = MX_F32;
     CodedDot d = {};
+    if (spec.in == MX_I8) {
+        spec.in = MX_BF16;
+        d.widened[0] = gpu_padded((size_t)(size.m * size.k) * sizeof(MxBf16));
+        d.widened[1] = gpu_padded((size_t)(size.k * size.n) * sizeof(MxBf16));
+    }
     d.slabs = slabs_of(spec, size.m, MX_F32);
     d.in_place = call->out_type[0].dtype == MX_F32 && !(call->accumulate & 1);
     if (d.in_place) {
@@ -289,7 +323,7 @@ static CodedDot coded_dot_of(const MxKernelCall *call) {
 
 static size_t coded_dot_scratch(const MxDevice *device, const MxKernelCall *call) {
     CodedDot d = coded_dot_of(call);
-    return d.slabs.bytes + slabs_scratch(device, &d.slabs);
+    return d.slabs.bytes + d.widened[0] + d.widened[1] + slabs_scratch(device, &d.slabs);
 }
 
 static bool coded_dot_prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
@@ -332,6 +366,8 @@ static void coded_dot_run(const MxDevice *device, const MxKernelCall *call) {
         if (!(call->accumulate & 1)) gpu_runtime_zero(gpu_of(device), call->out[0], bytes);
         return;
     }
+    const void *a = widened(device, call, 0, d->widened[0], &scratch);
+    const void *b = widened(device, call, 1, d->widened[1], &scratch);
     if (d->in_place) slab = call->out[0];
     Scaling s = {};
     s.slab = (const float *)slab;
@@ -343,9 +379,8 @@ static void coded_dot_run(const MxDevice *device, const MxKernelCall *call) {
     for (; s.at < spec->n; s.at += s.n) {
         s.n = gpu_min(d->slabs.columns, spec->n - s.at);
         int64_t from = spec->trans_b ? s.at * spec->k : s.at;
-        slabs_multiply(device, &d->slabs, s.n, call->in[0],
-                       (const char *)call->in[1] + (size_t)from * mx_dtype_bytes(spec->in), slab,
-                       scratch);
+        slabs_multiply(device, &d->slabs, s.n, a,
+                       (const char *)b + (size_t)from * mx_dtype_bytes(spec->in), slab, scratch);
         scale(device, s);
     }
 }
