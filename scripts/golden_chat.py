@@ -3,8 +3,9 @@
 
     golden_chat.py OUT.jsonl      (transformers 5.24)
 
-The lines are like those of cases.jsonl. The template shows every name of a message's reasoning; it marks the assistant's words in
-one of two, so that contents of several blocks have a mask too. Run it in the folder with tests/golden.
+The lines are like those of cases.jsonl. The first two templates show every name of a message's reasoning; one of them marks the assistant's
+words, so that contents of several blocks have a mask too. The third one trims: final messages are continued in it, at the end of their text
+or of their reasoning. Run it in the folder with tests/golden.
 """
 import json
 import os
@@ -19,6 +20,7 @@ TEMPLATES = {
     "reasons": "{% for m in messages %}[{{ m.role }}|" + NAMES + "|" + SHOWN + "]{% endfor %}",
     "reasons_marked": "{% for m in messages %}[{{ m.role }}|{% if m.role == 'assistant' %}{% generation %}" + SHOWN +
                       "{% endgeneration %}{% else %}" + SHOWN + "{% endif %}]{% endfor %}",
+    "trimmed": "{% for m in messages %}{{ m | join }}[{{ m.reasoning_content | trim }}|{{ m.thinking | trim }}|{{ m.content | trim }}]{% endfor %}",
 }
 
 
@@ -38,6 +40,15 @@ CONVERSATIONS = {
                {"role": "assistant", "content": [{"type": "text", "text": "Three, "}, {"type": "text", "text": "four."}]}],
 }
 
+CONTINUED = {
+    "content": (assistant(), True),
+    "named": (assistant(reasoning="c"), "content"),
+    "spaces": ([{"role": "assistant", "content": "Yes \u00a0\n"}], True),
+    "reasoning": (assistant(reasoning_content="a ", thinking="b"), "reasoning_content"),
+    "thinking": (assistant(reasoning_content="a", thinking="b", reasoning="b"), "thinking"),
+    "reason": (assistant(reasoning="c\n"), "thinking"),
+}
+
 
 def main():
     tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
@@ -45,11 +56,13 @@ def main():
         for template, text in TEMPLATES.items():
             with open(os.path.join(os.path.dirname(sys.argv[1]), "templates", template + ".jinja"), "w") as file:
                 file.write(text + "\n")
-            for name, messages in CONVERSATIONS.items():
+            cases = {name: (messages, False) for name, messages in CONVERSATIONS.items()} if template != "trimmed" else CONTINUED
+            for name, (messages, continues) in cases.items():
+                given = dict(continue_final_message=continues) if continues else {}
                 marks = dict(return_assistant_tokens_mask=True) if "generation" in text else {}
-                made = tokenizer.apply_chat_template(messages, chat_template=text + "\n", return_dict=True, **marks)
-                shown = tokenizer.apply_chat_template(messages, chat_template=text + "\n", tokenize=False)
-                line = dict(template=template, tokenizer="qwen", conversation=name, messages=messages, kwargs={}, text=shown,
+                made = tokenizer.apply_chat_template(messages, chat_template=text + "\n", return_dict=True, **given, **marks)
+                shown = tokenizer.apply_chat_template(messages, chat_template=text + "\n", tokenize=False, **given)
+                line = dict(template=template, tokenizer="qwen", conversation=name, messages=messages, kwargs=given, text=shown,
                             ids=made["input_ids"])
                 if marks:
                     line["assistant_mask"] = made["assistant_masks"]

@@ -277,6 +277,11 @@ x
 {% set n = none %}{{ n[:1] }}
 {% set n = [1]|map('string') %}{{ n[:1] }}
 {{ ' 1_000 '|int }} {{ '1__0'|int }} {{ '_1'|int }} {{ '1_'|int }} {{ '1_0.5'|float }} {{ '1_.5'|float }} {{ '0x_f'|int(0, 16) }} {{ '-1_0'|float|int }}
+{{ {'a': 1}[y] is defined }} {{ {'a': 1}[y] }}| {{ {y: 2}[y] }} {{ [1][y] is undefined }} {{ 'a'[y] is undefined }}
+{{ {'a': 1}[y].b }}
+{{ [1][y] + 1 }}
+{{ none[y].b }}
+{{ y['a'][y] }}
 '''
 
 

@@ -1,27 +1,13 @@
-/* conversation.c — a conversation as text, and the parts that the assistant says. The text is
- * transformers' (apply_chat_template). If the template marks nothing, the assistant's parts are
- * found by rendering parts of the conversation. */
+/* conversation.c — a conversation as text, as transformers' apply_chat_template makes it. The
+ * assistant's parts are those that the template marks; else said.c finds them. */
 #include "conversation.h"
+#include "internal.h"
 
 #include <math.h>
 
 /* What a final message that is continued ends with, until the text is cut there. Source:
  * transformers 5, utils/chat_template_utils.py. */
 static const char cut_mark[] = "CONTINUE_FINAL_MESSAGE_TAG ";
-/* What is put beside a message's text to find it. */
-static const char found_mark[] = "\xc2\xa4"
-                                 "mark"
-                                 "\xc2\xa4";
-
-/* A rendering of some of a request's messages. */
-typedef struct Part {
-    const MxJson *request;
-    size_t n;       /* the first ones */
-    bool prompts;   /* with a generation prompt */
-    int64_t marked; /* this message's text is marked; -1 = none */
-    const char *mark;
-    bool marks_front;
-} Part;
 
 /* ---- variables */
 
@@ -31,7 +17,7 @@ static bool is_null(const MxJson *value) {
 
 /* A text with a mark at one end. */
 static void set_marked(MxArena *arena, MxJson *to, const char *key, const MxJson *value,
-                       const Part *part) {
+                       const ChatPart *part) {
     const char *text = mx_json_string(value);
     MxText out;
     mx_text_init(&out, arena);
@@ -44,58 +30,87 @@ static void set_marked(MxArena *arena, MxJson *to, const char *key, const MxJson
     mx_error_release(&ignored);
 }
 
+static void add_members(MxJson *to, const MxJson *from) {
+    const char *key;
+    MxJson *value;
+    for (void *at = NULL; mx_json_next(from, &at, &key, &value);) mx_json_set(to, key, value);
+}
+
 /* The last block of content that is a text is marked. */
-static void mark_blocks(MxArena *arena, MxJson *to, const MxJson *blocks, const Part *part) {
-    MxJson *list = mx_json_put_array(to, "content");
+static void mark_blocks(MxArena *arena, MxJson *to, const MxJson *blocks, const ChatPart *part) {
+    MxJson *list = mx_json_put_array(to, part->field);
     size_t last = mx_json_length(blocks);
     while (last && !mx_json_string(mx_json_get(mx_json_at(blocks, last - 1), "text"))) last--;
     for (size_t i = 0; i < mx_json_length(blocks); i++) {
         const MxJson *block = mx_json_at(blocks, i);
-        const char *key;
-        MxJson *value;
         if (i + 1 != last) {
             mx_json_push(list, block);
             continue;
         }
         MxJson *copy = mx_json_push_object(list);
-        for (void *at = NULL; mx_json_next(block, &at, &key, &value);)
-            mx_json_set(copy, key, value);
+        add_members(copy, block);
         set_marked(arena, copy, "text", mx_json_get(block, "text"), part);
     }
 }
 
-/* Members that are null are left out. Reasoning has several names; templates read the first two.
- * Source: transformers 5.24 chat_template_utils.py, _alias_reasoning_fields. */
-static void add_message(MxArena *arena, MxJson *list, const MxJson *message, const Part *part,
-                        bool is_marked) {
-    enum { READ = 2 };
-    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
-    MxJson *copy = mx_json_push_object(list);
-    const MxJson *reasoning = NULL;
-    const char *key;
-    MxJson *value;
-    for (void *at = NULL; mx_json_next(message, &at, &key, &value);) {
-        bool is_content = is_marked && !strcmp(key, "content");
-        if (is_null(value)) continue;
-        if (is_content && mx_json_string(value))
-            set_marked(arena, copy, key, value, part);
-        else if (is_content && !strcmp(mx_json_kind(value), "a list"))
-            mark_blocks(arena, copy, value, part);
-        else
-            mx_json_set(copy, key, value);
+/* Reasoning has several names; templates read the first two. */
+static const char *const reasons[] = {"reasoning_content", "thinking", "reasoning"};
+
+static const MxJson *reasoning_of(const MxJson *message) {
+    for (int i = 0; i < MX_COUNT(reasons); i++) {
+        const MxJson *value = mx_json_get(message, reasons[i]);
+        if (value && !is_null(value)) return value;
     }
-    for (int i = 0; !reasoning && i < MX_COUNT(names); i++) reasoning = mx_json_get(copy, names[i]);
-    for (int i = 0; reasoning && i < READ; i++)
-        if (!mx_json_get(copy, names[i])) mx_json_set(copy, names[i], reasoning);
+    return NULL;
 }
 
-static MxJson *variables(MxArena *arena, const MxChat *chat, const Part *part) {
+static bool is_reasoning(const char *key) {
+    bool out = false;
+    for (int i = 0; i < MX_COUNT(reasons); i++) out |= !strcmp(key, reasons[i]);
+    return out;
+}
+
+static bool is_same_text(const MxJson *a, const MxJson *b) {
+    size_t n = a ? mx_json_string_bytes(a) : 0;
+    return a && mx_json_string(a) && mx_json_string(b) && n == mx_json_string_bytes(b) &&
+           !memcmp(mx_json_string(a), mx_json_string(b), n);
+}
+
+/* The member that is marked; reasoning under all of its names. */
+static void mark(MxArena *arena, MxJson *message, const ChatPart *part) {
+    const MxJson *value = mx_json_get(message, part->field);
+    bool is_reason = is_reasoning(part->field);
+    for (int i = 0; is_reason && i < MX_COUNT(reasons); i++)
+        if (is_same_text(mx_json_get(message, reasons[i]), value))
+            set_marked(arena, message, reasons[i], value, part);
+    if (is_reason || !value) return;
+    if (mx_json_string(value))
+        set_marked(arena, message, part->field, value, part);
+    else if (!strcmp(mx_json_kind(value), "a list"))
+        mark_blocks(arena, message, value, part);
+}
+
+/* Members that are null are left out. Source: transformers 5.24 chat_template_utils.py,
+ * _normalize_chat_messages, _alias_reasoning_fields. */
+static void add_message(MxArena *arena, MxJson *list, const MxJson *message, const ChatPart *part,
+                        bool is_marked) {
+    MxJson *copy = mx_json_push_object(list);
+    const MxJson *reasoning = reasoning_of(message);
+    const char *key;
+    MxJson *value;
+    if (reasoning) mx_json_set(copy, "thinking", reasoning);
+    for (void *at = NULL; mx_json_next(message, &at, &key, &value);)
+        if (!is_null(value)) mx_json_set(copy, key, value);
+    if (reasoning) mx_json_set(copy, "reasoning_content", reasoning);
+    if (is_marked) mark(arena, copy, part);
+}
+
+static MxJson *variables(MxArena *arena, const MxChat *chat, const ChatPart *part) {
     const MxJson *messages = mx_json_get(part->request, "messages");
     MxJson *out = mx_json_object(arena);
     const char *key;
     MxJson *value;
-    for (void *at = NULL; mx_json_next(chat->tokens, &at, &key, &value);)
-        mx_json_set(out, key, value);
+    add_members(out, chat->tokens);
     for (void *at = NULL; mx_json_next(part->request, &at, &key, &value);)
         if (strcmp(key, "messages")) mx_json_set(out, key, value);
     MxJson *list = mx_json_put_array(out, "messages");
@@ -114,128 +129,10 @@ static const MxTemplate *template_for(const MxChat *chat, const MxJson *request)
     return tools && !is_null(tools) && chat->with_tools ? chat->with_tools : chat->usual;
 }
 
-static bool render(MxArena *arena, const MxChat *chat, const Part *part, MxRendered *out,
-                   MxError *err) {
+bool chat_render_part(MxArena *arena, const MxChat *chat, const ChatPart *part, MxRendered *out,
+                      MxError *err) {
     const MxJson *all = variables(arena, chat, part);
     return mx_template_render(arena, template_for(chat, part->request), all, out, err);
-}
-
-/* ---- what the assistant says, without marks */
-
-static size_t same_front(MxRendered a, MxRendered b) {
-    size_t n = 0;
-    while (n < a.n && n < b.n && a.text[n] == b.text[n]) n++;
-    return mx_char_start(a.text, n);
-}
-
-static size_t same_end(MxRendered a, MxRendered b) {
-    size_t n = 0;
-    while (n < a.n && n < b.n && a.text[a.n - 1 - n] == b.text[b.n - 1 - n]) n++;
-    while (n && ((uint8_t)a.text[a.n - n] & 0xc0) == 0x80) n--;
-    return n;
-}
-
-/* Where the text of a message ends in a rendering, told by a mark behind it. */
-static bool text_end(MxArena *arena, const MxChat *chat, const Part *part, size_t i,
-                     MxRendered plain, size_t *out, MxError *err) {
-    Part with = *part;
-    MxRendered marked;
-    with.marked = (int64_t)i;
-    with.mark = found_mark;
-    with.marks_front = false;
-    if (!render(arena, chat, &with, &marked, err)) return false;
-    *out = plain.n - same_end(plain, marked);
-    return true;
-}
-
-/* A template that tells a message otherwise when others follow: from behind the prompt, or else
- * where its text begins, to behind its text and what ended it when it was the last. */
-static bool find_by_marks(MxArena *arena, const MxChat *chat, const Part *all, size_t i,
-                          MxRendered full, const MxRendered around[2], MxSpan *out, MxError *err) {
-    Part front = *all, alone = *all;
-    MxRendered marked;
-    size_t alone_end;
-    front.marked = (int64_t)i;
-    front.mark = found_mark;
-    front.marks_front = true;
-    alone.n = i + 1;
-    alone.prompts = false;
-    if (!render(arena, chat, &front, &marked, err) ||
-        !text_end(arena, chat, all, i, full, &out->end, err) ||
-        !text_end(arena, chat, &alone, i, around[1], &alone_end, err))
-        return false;
-    size_t prompt = same_front(full, around[0]), content = same_front(full, marked);
-    out->start = prompt < content ? prompt : content;
-    size_t behind = around[1].n - alone_end;
-    if (behind <= full.n - out->end &&
-        !memcmp(full.text + out->end, around[1].text + alone_end, behind))
-        out->end += behind;
-    return true;
-}
-
-/* A text, or blocks of which one is. */
-static bool has_text(const MxJson *content) {
-    for (size_t i = 0; content && i < mx_json_length(content); i++)
-        if (has_text(mx_json_get(mx_json_at(content, i), "text"))) return true;
-    return content && mx_json_string(content) && mx_json_string_bytes(content);
-}
-
-/* The same of a message without text, such as calls of tools: as much behind the prompt as ends the
- * text in which the message is the last one. */
-static void find_by_end(MxRendered full, const MxRendered around[2], MxSpan *out) {
-    size_t start = same_front(full, around[0]), n = around[1].n - same_front(around[1], around[0]);
-    if (n > full.n - start) n = full.n - start;
-    while (n && memcmp(full.text + start, around[1].text + around[1].n - n, n)) n--;
-    *out = (MxSpan){start, start + n};
-}
-
-static bool find_said(MxArena *arena, const MxChat *chat, const Part *all, size_t i,
-                      MxRendered full, MxSpan *out, MxError *err) {
-    Part before = *all, with = *all;
-    MxRendered around[2];
-    before.n = i;
-    before.prompts = true;
-    with.n = i + 1;
-    with.prompts = false;
-    const MxJson *message = mx_json_at(mx_json_get(all->request, "messages"), i);
-    if (!i) /* many templates want a message before a prompt */
-        around[0] = (MxRendered){.text = "", .n = 0};
-    else if (!render(arena, chat, &before, &around[0], err))
-        return false;
-    if (!render(arena, chat, &with, &around[1], err)) return false;
-    *out = (MxSpan){around[0].n, around[1].n};
-    bool is_front = same_front(full, around[1]) == around[1].n &&
-                    same_front(around[1], around[0]) == around[0].n;
-    if (is_front && i) return true;
-    if (!has_text(mx_json_get(message, "content")))
-        find_by_end(full, around, out);
-    else if (!find_by_marks(arena, chat, all, i, full, around, out, err))
-        return false;
-    if (out->start < out->end && out->end <= full.n) return true;
-    return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                   "what the assistant says in message %zu cannot be found in the text; a chat "
-                   "template can mark it: {%% generation %%} … {%% endgeneration %%}",
-                   i + 1);
-}
-
-static bool is_assistant(const MxJson *message) {
-    const char *role = mx_json_string(mx_json_get(message, "role"));
-    return role && !strcmp(role, "assistant");
-}
-
-static bool find_all_said(MxArena *arena, const MxChat *chat, const Part *all, MxRendered *full,
-                          MxError *err) {
-    const MxJson *messages = mx_json_get(all->request, "messages");
-    full->spans = mx_new_n(arena, MxSpan, all->n + 1);
-    for (size_t i = 0; i < all->n; i++) {
-        MxArena scratch = {.name = "part of a conversation"};
-        bool ok = !is_assistant(mx_json_at(messages, i)) ||
-                  find_said(&scratch, chat, all, i, *full, &full->spans[full->n_spans], err);
-        mx_arena_release(&scratch);
-        if (!ok) return false;
-        full->n_spans += is_assistant(mx_json_at(messages, i));
-    }
-    return true;
 }
 
 /* ---- the whole */
@@ -260,34 +157,69 @@ static bool check(const MxJson *request, MxWhere where, MxError *err) {
     return true;
 }
 
-static bool flag(const MxJson *request, const char *key) {
-    bool out = false;
+/* A switch; missing or null, it is off. */
+static bool read_flag(const MxJson *request, const char *key, MxWhere where, bool *out,
+                      MxError *err) {
     const MxJson *value = mx_json_get(request, key);
-    return value && mx_json_bool(value, &out) && out;
+    *out = false;
+    return !value || is_null(value) || mx_json_bool(value, out) ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, where, "%s: found %s, wanted true or false", key,
+                   mx_json_kind(value));
 }
 
-/* All messages; the last one is marked where it is to be continued. */
-static Part whole(const MxJson *request) {
+/* All messages. Of the last one, the content or the member that the request names is marked where
+ * it is to be continued. */
+static bool read_whole(const MxJson *request, MxWhere where, ChatPart *out, MxError *err) {
+    static const char key[] = "continue_final_message";
     size_t n = mx_json_length(mx_json_get(request, "messages"));
-    bool continues = flag(request, "continue_final_message");
-    return (Part){.request = request,
-                  .n = n,
-                  .prompts = flag(request, "add_generation_prompt"),
-                  .marked = continues ? (int64_t)n - 1 : -1,
-                  .mark = cut_mark};
+    const char *field = mx_json_string(mx_json_get(request, key));
+    bool continues = field != NULL;
+    *out = (ChatPart){.request = request, .n = n, .mark = cut_mark};
+    if (!read_flag(request, "add_generation_prompt", where, &out->prompts, err) ||
+        (!field && !read_flag(request, key, where, &continues, err)))
+        return false;
+    out->marked = continues ? (int64_t)n - 1 : -1;
+    out->field = field ? field : "content";
+    return !continues || !out->prompts ||
+           mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                   "add_generation_prompt and continue_final_message exclude each other");
 }
 
-/* The text up to where the final message ends. */
-static bool cut_final(MxRendered *out, MxWhere where, MxError *err) {
+/* The text that is to be continued; NULL = there is none. */
+static const MxJson *final_text(const ChatPart *all) {
+    const MxJson *message = mx_json_at(mx_json_get(all->request, "messages"), all->n - 1);
+    const MxJson *value = mx_json_get(message, all->field), *text = NULL;
+    if (is_reasoning(all->field) && (!value || is_null(value))) value = reasoning_of(message);
+    if (!value || mx_json_string(value)) return value;
+    for (size_t i = 0; i < mx_json_length(value); i++) {
+        const MxJson *own = mx_json_get(mx_json_at(value, i), "text");
+        if (own && mx_json_string(own)) text = own;
+    }
+    return text;
+}
+
+/* Whether the rendering has the text, but for spaces at its ends. */
+static bool tells_final(const ChatPart *all, const MxRendered *out) {
+    const MxJson *final = final_text(all);
+    if (!final) return false;
+    const ChatText whole = {mx_json_string(final), mx_json_string_bytes(final)};
+    const ChatText text = chat_strip(whole, (ChatText){0}, true, true);
+    return !text.n || memmem(out->text, out->n, text.data, text.n);
+}
+
+/* The text up to where the final message ends. As str.rstrip, it loses spaces at the end unless the
+ * template keeps them. */
+static bool cut_final(const ChatPart *all, MxRendered *out, MxWhere where, MxError *err) {
     size_t n = sizeof cut_mark - 2, at = out->n; /* without its space */
     do at--;
     while (at != SIZE_MAX && (at + n > out->n || memcmp(out->text + at, cut_mark, n)));
-    if (at == SIZE_MAX)
+    if (at == SIZE_MAX || !tells_final(all, out))
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                       "continue_final_message: the final message has no text, or the chat "
-                       "template does not tell it");
+                       "continue_final_message: the final message has no text \"%s\", or the chat "
+                       "template does not tell it",
+                       all->field);
     bool keeps_spaces = out->text[at + n] == ' ';
-    while (!keeps_spaces && at && strchr(" \t\n\r\f\v", out->text[at - 1])) at--;
+    if (!keeps_spaces) at = chat_strip((ChatText){out->text, at}, (ChatText){0}, false, true).n;
     out->n = at;
     out->text[at] = '\0';
     for (int i = 0; i < out->n_spans; i++) {
@@ -308,21 +240,21 @@ bool mx_chat_render(MxArena *arena, const MxChat *chat, const MxJson *request, M
                     MxRendered *out, MxError *err) {
     MxError why = {0};
     if (!check(request, where, err)) return false;
-    Part all = whole(request);
-    if (all.marked >= 0 && all.prompts)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                       "add_generation_prompt and continue_final_message exclude each other");
-    if (!render(arena, chat, &all, out, &why)) return fail_at(where, &why, err);
-    return all.marked < 0 || cut_final(out, where, err);
+    ChatPart all;
+    if (!read_whole(request, where, &all, err)) return false;
+    if (!chat_render_part(arena, chat, &all, out, &why)) return fail_at(where, &why, err);
+    return all.marked < 0 || cut_final(&all, out, where, err);
 }
 
 bool mx_chat_tell(MxArena *arena, const MxChat *chat, const MxJson *request, MxWhere where,
                   MxRendered *out, MxError *err) {
     MxError why = {0};
-    if (!mx_chat_render(arena, chat, request, where, out, err)) return false;
-    Part all = whole(request);
+    ChatPart all;
+    if (!mx_chat_render(arena, chat, request, where, out, err) ||
+        !read_whole(request, where, &all, err))
+        return false;
     bool is_marked = mx_template_has_generation(template_for(chat, request)) || all.marked >= 0;
-    return is_marked || find_all_said(arena, chat, &all, out, &why) || fail_at(where, &why, err);
+    return is_marked || chat_find_said(arena, chat, &all, out, &why) || fail_at(where, &why, err);
 }
 
 bool mx_chat_encode(MxArena *arena, const MxChat *chat, const MxTokenizer *tokenizer,

@@ -104,7 +104,7 @@ static ChatValue item_at(ChatRun *run, ChatValue of, int64_t i) {
 ChatValue chat_item(ChatRun *run, ChatValue of, ChatValue key) {
     int64_t i;
     ChatValue found = {.kind = CHAT_ABSENT};
-    if (!chat_use(run, of) || !chat_use(run, key)) return (ChatValue){0};
+    if (!chat_use(run, of)) return of;
     bool has_places =
         of.kind == CHAT_TEXT || (of.kind == CHAT_LIST && of.list->form <= CHAT_IS_RANGE);
     if (of.kind == CHAT_DICT && !of.dict->is_namespace) {
@@ -243,12 +243,12 @@ static ChatValue eval_item(ChatRun *run, const ChatNode *node) {
     return run->failed ? of : chat_item(run, of, key);
 }
 
-/* b: the bounds a, b and c, each NULL where it is left out. */
 /* Jinja computes these ahead, where what has no slices is undefined and no error. */
 static bool is_literal(const ChatNode *node) {
     return node->kind == CHAT_CONST_NODE || node->kind == CHAT_DICT_NODE;
 }
 
+/* b: the bounds a, b and c, each NULL where it is left out. */
 static ChatValue eval_slice(ChatRun *run, const ChatNode *node) {
     const ChatNode *const bounds[] = {node->b->a, node->b->b, node->b->c};
     ChatValue of = chat_eval(run, node->a), bound[3];

@@ -146,6 +146,43 @@ static MxConversation encoded(const char *template, const char *folder, const ch
     return made;
 }
 
+static const struct {
+    const char *more, *message; /* members of the request */
+} refusals[] = {
+    {"\"continue_final_message\": 1",
+     "f:3: continue_final_message: found a number, wanted true or false"},
+    {"\"add_generation_prompt\": \"yes\"",
+     "f:3: add_generation_prompt: found a text, wanted true or false"},
+    {"\"continue_final_message\": \"thinking\"",
+     "f:3: continue_final_message: the final message has no text \"thinking\", or the chat "
+     "template does not tell it"},
+    {"\"continue_final_message\": \"content\"",
+     "f:3: continue_final_message: the final message has no text \"content\", or the chat template "
+     "does not tell it"},
+    {"\"continue_final_message\": \"name\", \"add_generation_prompt\": true",
+     "f:3: add_generation_prompt and continue_final_message exclude each other"},
+};
+
+/* What is continued must be in the text as it is: this template tells it in capitals. */
+START_TEST(request_is_refused) {
+    static const char template[] = "{% for m in messages %}{{ m.content | upper }}{% endfor %}";
+    const char *path = mx_arena_printf(&arena, "/tmp/mx_chat_%d.jinja", (int)getpid());
+    const char *text = mx_arena_printf(
+        &arena, "{\"messages\": [{\"role\": \"assistant\", \"content\": \"Yes\"}], %s}",
+        refusals[_i].more);
+    const MxJson *json = mx_json_parse_value(&arena, text, strlen(text), MX_NOWHERE, &err);
+    MxChat *chat;
+    MxRendered out;
+    ck_assert(mx_file_write(path, template, sizeof template - 1, &err));
+    ck_assert(mx_chat_open(&arena, (MxChatFrom){.named = path}, &chat, &err));
+    unlink(path);
+    ck_assert(!mx_chat_render(&arena, chat, json, (MxWhere){.file = "f", .line = 3}, &out, &err));
+    ck_assert_str_eq(err.text.data, refusals[_i].message);
+    mx_error_release(&err);
+    err = (MxError){0};
+}
+END_TEST
+
 /* A template that tells the assistant's last words otherwise: blocks of text are found by marks in
  * them. */
 START_TEST(blocks_are_found) {
@@ -301,6 +338,7 @@ Suite *chat_cases_suite(void) {
     tcase_add_checked_fixture(tcase, NULL, chat_tear_down);
     tcase_add_test(tcase, conversations_are_transformers);
     tcase_add_test(tcase, messages_are_transformers);
+    tcase_add_loop_test(tcase, request_is_refused, 0, MX_COUNT(refusals));
     tcase_add_test(tcase, blocks_are_found);
     tcase_add_test(tcase, call_is_found);
     tcase_add_loop_test(tcase, said_is_found, 0, MX_COUNT(finds));
