@@ -18,8 +18,9 @@ typedef struct MxTemplate MxTemplate;
 bool mx_template_parse(MxArena *arena, const char *text, size_t n, const char *name,
                        MxTemplate **out, MxError *err);
 /* mx_template_has_generation — whether it marks what the assistant says. mx_template_has_clock —
- * whether it may use the date. */
+ * whether it may use the date. mx_template_reads — whether it reads a variable of a name. */
 bool mx_template_has_generation(const MxTemplate *template);
+bool mx_template_reads(const MxTemplate *template, const char *name);
 bool mx_template_has_clock(const MxTemplate *template);
 
 /* Bytes start … end - 1 of a text. */
@@ -69,8 +70,10 @@ bool mx_chat_open(MxArena *arena, MxChatFrom from, MxChat **out, MxError *err);
 const char *mx_chat_builtin(int i);
 /* mx_chat_builtin_text — its Jinja. */
 const char *mx_chat_builtin_text(int i);
-/* mx_chat_has_clock — whether its output may depend on the date. */
+/* mx_chat_has_clock — whether its output may depend on the date. mx_chat_reads — or on a variable.
+ */
 bool mx_chat_has_clock(const MxChat *chat);
+bool mx_chat_reads(const MxChat *chat, const char *name);
 /* mx_chat_hash — a hash of the templates' text and the special tokens. */
 uint64_t mx_chat_hash(const MxChat *chat);
 

@@ -210,7 +210,8 @@ struct MxTemplate {
     MxArena *arena;
     const char *name; /* for messages */
     ChatNode *body;
-    bool has_generation, has_clock;
+    MxMap names; /* that it reads, also those that it sets */
+    bool has_generation;
 };
 
 /* ---- a rendering */

@@ -263,6 +263,11 @@ bool mx_chat_has_clock(const MxChat *chat) {
            (chat->with_tools && mx_template_has_clock(chat->with_tools));
 }
 
+bool mx_chat_reads(const MxChat *chat, const char *name) {
+    return mx_template_reads(chat->usual, name) ||
+           (chat->with_tools && mx_template_reads(chat->with_tools, name));
+}
+
 uint64_t mx_chat_hash(const MxChat *chat) {
     return mx_hash_value(chat->hash);
 }

@@ -138,7 +138,7 @@ static ChatNode *parse_name(ChatParser *parser) {
     node->name = chat_take_name(parser);
     if (!strcmp(node->name, "varargs")) parser->asks |= CHAT_ASKS_VARARGS;
     if (!strcmp(node->name, "kwargs")) parser->asks |= CHAT_ASKS_KWARGS;
-    if (!strcmp(node->name, "strftime_now")) parser->made->has_clock = true;
+    mx_map_set(&parser->made->names, node->name, 1);
     for (int i = 0; i < MX_COUNT(constants); i++) {
         if (strcmp(constants[i].name, node->name)) continue;
         node->kind = CHAT_CONST_NODE;

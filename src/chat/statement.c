@@ -321,6 +321,7 @@ bool mx_template_parse(MxArena *arena, const char *text, size_t n, const char *n
         return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = name},
                        "is not UTF-8: byte 0x%02x at offset %zu", (uint8_t)text[valid], valid);
     *made = (MxTemplate){.arena = arena, .name = mx_arena_strdup(arena, name)};
+    mx_map_init(&made->names, arena);
     if (!chat_lex(arena, (ChatText){text, n}, made->name, &parser.token, &parser.n_tokens, err))
         return false;
     made->body = parse_until(&parser, NULL, NULL);
@@ -332,6 +333,10 @@ bool mx_template_has_generation(const MxTemplate *template) {
     return template->has_generation;
 }
 
+bool mx_template_reads(const MxTemplate *template, const char *name) {
+    return mx_map_get(&template->names, name, 0);
+}
+
 bool mx_template_has_clock(const MxTemplate *template) {
-    return template->has_clock;
+    return mx_template_reads(template, "strftime_now");
 }

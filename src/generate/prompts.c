@@ -72,7 +72,7 @@ static bool read_messages(MxArena *arena, MxWords words, const MxJson *json, MxW
     if (!strcmp(mx_json_kind(messages), "a list"))
         mx_json_set(request, "messages", plain_messages(arena, messages));
     if (!find_pictures(arena, words, request, where, out, err) ||
-        !mx_chat_tell(arena, words.chat, request, where, &conversation.rendered, err))
+        !mx_chat_render(arena, words.chat, request, where, &conversation.rendered, err))
         return false;
     mx_seer_tell(arena, words.seer, out->pictures, false, &conversation.rendered);
     if (!mx_chat_tokens(arena, words.tokenizer, where, &conversation, err)) return false;

@@ -121,6 +121,9 @@ static void add_message(MxText *out, MxArena *arena, const Choice *choice) {
     mx_text_add(out, "\"message\":{\"role\":\"assistant\",\"content\":%s",
                 has_calls && calls_are_all(calls) ? "null"
                                                   : mx_json_quote(arena, n ? text : "", n));
+    if (calls && calls->reasoned.text.len)
+        mx_text_add(out, ",\"reasoning_content\":%s",
+                    mx_json_quote(arena, calls->reasoned.text.data, calls->reasoned.text.len));
     if (has_calls) mx_text_add(out, ",\"tool_calls\":");
     if (has_calls) add_calls(out, arena, choice);
     mx_text_add(out, ",\"refusal\":null}");
@@ -197,13 +200,17 @@ static void add_more_calls(MxText *out, MxArena *arena, const Choice *choice, co
     }
 }
 
-/* {"content", "tool_calls"}, each if there is some. */
+/* {"reasoning_content", "content", "tool_calls"}, each if there is some. */
 static const char *delta(MxArena *arena, const Choice *choice, const Piece *piece) {
     MxText out, more;
     mx_text_init(&out, arena);
     mx_text_init(&more, arena);
     if (choice->calls) add_more_calls(&more, arena, choice, piece);
     mx_text_add(&out, "\"delta\":{");
+    if (piece->n_reasoning)
+        mx_text_add(&out, "\"reasoning_content\":%s%s",
+                    mx_json_quote(arena, piece->reasoning, piece->n_reasoning),
+                    piece->n || more.len ? "," : "");
     if (piece->n)
         mx_text_add(&out, "\"content\":%s%s", mx_json_quote(arena, piece->text, piece->n),
                     more.len ? "," : "");

@@ -168,6 +168,37 @@ static bool read_tools(Reader *r, const Member *m, const MxJson *value) {
     return true;
 }
 
+/* A variable for the chat template, which must read it: else it would change nothing. */
+static bool set_variable(Reader *r, const Member *m, const char *name, const MxJson *value) {
+    static const char *const others[] = {"messages", "tools", "add_generation_prompt",
+                                         "continue_final_message"};
+    const MxChat *chat = r->defaults->chat;
+    r->ask->wrong = m->name;
+    for (int i = 0; i < MX_COUNT(others); i++)
+        if (!strcmp(others[i], name))
+            return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                           "%s: found \"%s\", which is no variable of its own", m->name, name);
+    if (chat && !mx_chat_reads(chat, name))
+        return mx_fail(r->err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                       "%s: the chat template does not read \"%.60s\"", m->name, name);
+    mx_json_set(r->chat, name, value);
+    r->ask->wrong = NULL;
+    return true;
+}
+
+static bool read_variables(Reader *r, const Member *m, const MxJson *value) {
+    const char *name;
+    MxJson *member;
+    if (!is_kind(value, "an object")) return misfits(r, m, value);
+    for (void *at = NULL; mx_json_next(value, &at, &name, &member);)
+        if (!set_variable(r, m, name, member)) return false;
+    return true;
+}
+
+static bool read_variable(Reader *r, const Member *m, const MxJson *value) {
+    return mx_json_string(value) ? set_variable(r, m, m->name, value) : misfits(r, m, value);
+}
+
 /* Whether an answer may have several calls. */
 static bool read_parallel(Reader *r, const Member *m, const MxJson *value) {
     if (!read_bool(r, m, value)) return false;
@@ -273,7 +304,8 @@ static const Member members[] = {
     ROW("modalities",          CHAT,       read_modalities,     "[\"text\"]" LATER, .low = 0),
     ROW("audio",               CHAT,       read_empty,          "null" LATER, .low = 0),
     ROW("prediction",          CHAT,       read_empty,          "null" LATER, .low = 0),
-    ROW("reasoning_effort",    CHAT,       read_empty,          "null" LATER, .low = 0),
+    ROW("reasoning_effort",    CHAT,       read_variable,       "a text", .low = 0),
+    ROW("chat_template_kwargs", CHAT,      read_variables,      "an object of variables", .low = 0),
     ROW("web_search_options",  CHAT,       read_empty,          "null" LATER, .low = 0),
     ROW("response_format",     CHAT,       read_format,         "{\"type\": \"text\"}, {\"type\": \"json_object\"} or {\"type\": \"json_schema\", \"json_schema\": {\"schema\": …}}", .low = 0),
     ROW("store",               CHAT,       read_false,          "false" LATER, .low = 0),

@@ -147,6 +147,7 @@ static const CallFormat formats[] = {
                   "<|constrain|>"},
         .n_begins = 3,
         .n_skipped = 1,
+        .is_all = true,
         .read = calls_read_channel,
         .writes = {.begin = "",
                    .head = "<|channel|>commentary to=functions.% <|constrain|>json<|message|>",
@@ -177,6 +178,10 @@ const char *calls_format_name(const CallFormat *format) {
 }
 const char *calls_mark(const CallFormat *format, int i) {
     return format->marks[i];
+}
+
+bool calls_is_all(const CallFormat *format) {
+    return format->is_all;
 }
 
 /* Whether a text begins as a sign says. */

@@ -4,12 +4,6 @@
 
 #include "calls.h"
 
-/* Text that has not been read yet. */
-typedef struct Rest {
-    const char *at, *end;
-    bool is_over; /* nothing follows */
-} Rest;
-
 /* What a reader finds. */
 typedef enum Found { FOUND_NONE, FOUND_CALL, FOUND_PART /* which may become one */ } Found;
 
@@ -37,6 +31,7 @@ struct CallFormat {
     int n_begins;   /* of the marks, the first are those that calls begin with … */
     int n_skipped;  /* … and the next ones only stand around them */
     bool is_whole;  /* nothing but calls may stand before one */
+    bool is_all;    /* text that is no call, too, is written in the format */
     char separator; /* between two, beside spaces; 0 = none */
     /* Reads a call, or some, at its mark; `rest` ends up behind it. Those that have begun are open
      * in `calls`. */

@@ -112,7 +112,7 @@ Found calls_read_tags(Calls *calls, Rest *rest) {
 /* ---- channels */
 
 /* A message with its head: to a function, whose arguments it is; in the channel analysis, which is
- * left out; or in another one, whose text follows. */
+ * reasoning behind the first one; or in another one, whose text follows. */
 Found calls_read_channel(Calls *calls, Rest *rest) {
     static const char to[] = "to=functions.";
     const char *head, *text;
@@ -121,9 +121,13 @@ Found calls_read_channel(Calls *calls, Rest *rest) {
     if (found != FOUND_CALL) return found;
     const char *name = memmem(head, n, to, sizeof to - 1);
     if (!name && memmem(head, n, "<|channel|>analysis", sizeof "<|channel|>analysis" - 1)) {
+        const char *from = rest->at;
         found = read_until(rest, "<|end|>", &text, &n_text);
-        if (rest->is_over && found != FOUND_CALL) rest->at = rest->end;
-        return rest->is_over ? FOUND_CALL : found;
+        if (found != FOUND_CALL && !rest->is_over) return found;
+        if (found != FOUND_CALL) n_text = (size_t)(rest->end - from), rest->at = rest->end;
+        if (calls->reasoned.text.len) mx_text_addn(&calls->reasoned.text, "\n", 1);
+        mx_text_addn(&calls->reasoned.text, text, n_text);
+        return FOUND_CALL;
     }
     if (!name) return FOUND_CALL;
     name += sizeof to - 1;

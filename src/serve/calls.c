@@ -49,13 +49,13 @@ static void settle(Calls *calls) {
 
 /* ---- */
 
-void calls_init(Calls *calls, MxArena *arena, const CallFormat *format, const MxJson *tools,
-                int64_t most) {
+void calls_init(Calls *calls, MxArena *arena, CallReading how) {
     *calls = (Calls){.arena = arena,
-                     .format = format,
-                     .tools = tools,
-                     .most = most,
+                     .format = how.format,
+                     .tools = how.tools,
+                     .most = how.most,
                      .opened = {.name = "open calls"}};
+    reasoning_init(&calls->reasoned, arena, how.reasoning, how.state);
     mx_text_init(&calls->text, arena);
     mx_text_init(&calls->content, arena);
 }
@@ -79,7 +79,8 @@ static Found is_mark(const CallFormat *format, Rest here, int from, int to) {
 /* Skips text up to a call or a mark around one; FOUND_PART: to what may become one. */
 static Found find_mark(const Calls *calls, Rest *rest) {
     const CallFormat *f = calls->format;
-    bool may = !f->is_whole || is_blank(&calls->content);
+    bool may = f && (!f->is_whole || is_blank(&calls->content));
+    if (!may) rest->at = rest->end;
     for (; rest->at < rest->end; rest->at++) {
         Found found = may ? is_mark(f, *rest, 0, f->n_begins + f->n_skipped) : FOUND_NONE;
         if (found != FOUND_NONE) return found;
@@ -116,10 +117,12 @@ static bool is_part_of_mark(const CallFormat *format, const Rest *rest) {
 static bool read_on(Calls *calls, bool is_over) {
     const char *start = calls->text.data + calls->done;
     Rest rest = {start, calls->text.data + calls->text.len, is_over};
+    const char separator = calls->n ? calls->format->separator : 0;
     while (calls->is_behind && rest.at < rest.end &&
-           (calls_is_space(*rest.at) || *rest.at == calls->format->separator))
+           (calls_is_space(*rest.at) || (separator && *rest.at == separator)))
         rest.at++;
-    if (is_over && calls->is_behind && is_part_of_mark(calls->format, &rest)) rest.at = rest.end;
+    if (is_over && calls->n && calls->is_behind && is_part_of_mark(calls->format, &rest))
+        rest.at = rest.end;
     const char *from = rest.at;
     Found found = find_mark(calls, &rest);
     add_content(calls, from, rest.at);
@@ -139,9 +142,20 @@ static bool read_on(Calls *calls, bool is_over) {
     return true;
 }
 
+/* False = the reasoning is not over. */
+static bool is_reasoned(Calls *calls, bool is_over) {
+    if (calls->reasoned.state == REASONING_OVER) return true;
+    const char *start = calls->text.data + calls->done;
+    Rest rest = {start, calls->text.data + calls->text.len, is_over};
+    bool out = reasoning_read(&calls->reasoned, &rest);
+    calls->is_behind = rest.at > start;
+    calls->done += (size_t)(rest.at - start);
+    return out;
+}
+
 void calls_add(Calls *calls, const char *text, size_t n, bool is_over) {
     if (n) mx_text_addn(&calls->text, text, n);
-    for (bool goes_on = calls->text.len > 0; goes_on;) {
+    for (bool goes_on = calls->text.len > 0 && is_reasoned(calls, is_over); goes_on;) {
         calls_release(calls);
         goes_on = read_on(calls, is_over);
     }

@@ -21,7 +21,8 @@ typedef struct Trouble {
 /* One of a request's prompts. */
 typedef struct Asked {
     MxPrompt prompt;
-    bool has_looked;  /* at its images */
+    bool has_looked;      /* at its images */
+    ReasoningState state; /* at its end */
     const char *echo; /* [echo_bytes] its text, which the answer begins with; NULL = it does not */
     size_t echo_bytes;
 } Asked;
@@ -37,8 +38,8 @@ typedef struct Choice {
     MxReply reply;  /* once it is over */
     int64_t n_told; /* tokens that events have had */
     bool has_echoed;
-    Calls *calls;        /* of tools; NULL = the text is not read */
-    size_t content_told; /* bytes that events have had */
+    Calls *calls;                        /* and reasoning; NULL = the text is not read */
+    size_t content_told, reasoning_told; /* bytes that events have had */
     int64_t n_calls_told;
     size_t arguments_told; /* bytes of those of the last of these */
 } Choice;
@@ -104,11 +105,11 @@ bool serve_bind(MxArena *arena, const char *address, int *descriptor, char **url
 
 /* ---- answers as JSON (answer.c) */
 
-/* A piece of a choice's reply: some text, calls from `call` on, and before them what the last one
- * has behind `argument` bytes of its arguments, and tokens from `from` on. */
+/* A piece of a choice's reply: some reasoning and text, calls from `call` on, and before them what
+ * the last one has behind `argument` bytes of its arguments, and tokens from `from` on. */
 typedef struct Piece {
-    const char *text; /* [n] */
-    size_t n;
+    const char *text, *reasoning; /* [n], [n_reasoning] */
+    size_t n, n_reasoning;
     int64_t call;
     size_t argument;
     MxReply reply;
@@ -134,10 +135,11 @@ void answer_add_logprobs(MxText *out, const Job *job, const MxReply *reply, int6
 
 /* What a chat template takes, as it turns out when it renders. */
 typedef struct Habits {
-    bool takes_parts;         /* a list of texts for a text */
-    bool takes_tools;         /* they change the text */
-    bool wants_texts;         /* arguments of calls as texts, not as objects */
-    const CallFormat *format; /* in which it has calls; NULL = none that is known */
+    bool takes_parts;           /* a list of texts for a text */
+    bool takes_tools;           /* they change the text */
+    bool wants_texts;           /* arguments of calls as texts, not as objects */
+    const CallFormat *format;   /* in which it has calls; NULL = none that is known */
+    const Reasoning *reasoning; /* how it marks reasoning; NULL = it has none that is known */
 } Habits;
 
 /* messages_check — that they are objects with a role and a text or parts, or calls.

@@ -38,8 +38,12 @@ void job_fail(Server *s, Job *job, const Trouble *t) {
 
 /* With the tokens that have come since the last one. */
 static Piece next_piece(Choice *choice, const MxReply *reply, const char *text, size_t n) {
+    const MxText *reasoning = choice->calls ? &choice->calls->reasoned.text : NULL;
+    const size_t told = choice->reasoning_told;
     return (Piece){.text = text,
                    .n = n,
+                   .reasoning = reasoning && reasoning->len ? reasoning->data + told : "",
+                   .n_reasoning = reasoning ? reasoning->len - told : 0,
                    .call = choice->n_calls_told,
                    .argument = choice->arguments_told,
                    .reply = *reply,
@@ -61,15 +65,19 @@ static void write_piece(Choice *choice, const MxReply *reply, const char *text, 
     mx_arena_release(&scratch);
 }
 
-/* What has turned out to be content, a call, or more of its arguments, if anything has. */
+/* What has turned out to be reasoning, content, a call, or more of its arguments, if anything has.
+ */
 static void write_read(Choice *choice, const MxReply *reply) {
     const Calls *calls = choice->calls;
     size_t from = choice->content_told, n = calls->content.len - from;
     const int64_t told = choice->n_calls_told;
     bool has_more = told && calls->call[told - 1].n_arguments > choice->arguments_told;
-    if (!n && !has_more && calls->n + calls->n_open == told) return;
-    choice->content_told = calls->content.len;
+    const MxText *reasoning = &calls->reasoned.text;
+    bool reasons = reasoning->len > choice->reasoning_told;
+    if (!n && !reasons && !has_more && calls->n + calls->n_open == told) return;
     write_piece(choice, reply, n ? calls->content.data + from : "", n);
+    choice->content_told = calls->content.len;
+    choice->reasoning_told = reasoning->len;
 }
 
 static void say(void *context, const char *text, size_t n) {
@@ -111,6 +119,18 @@ static void read_echo(const Server *s, Job *job, const MxJson *json, Asked *out)
                                         &out->echo_bytes);
 }
 
+/* Where a conversation's answer begins: its prompt may open the reasoning. */
+static ReasoningState state_of(const Server *s, Job *job, const Asked *asked) {
+    enum { LAST = 32 };
+    const MxTokens *ids = &asked->prompt.tokens;
+    int64_t n = ids->n < LAST ? ids->n : LAST;
+    size_t bytes;
+    if (!s->habits.reasoning) return REASONING_OVER;
+    const char *text = mx_tokenizer_decode(&job->arena, s->what->tokenizer, ids->ids + ids->n - n,
+                                           n, false, &bytes);
+    return reasoning_state(s->habits.reasoning, text, bytes);
+}
+
 static bool read_prompt(const Server *s, Job *job, int64_t i, MxError *err) {
     MxJson *json = job->ask.prompts[i], *messages = mx_json_get(json, "messages");
     Asked *out = &job->asked[i];
@@ -120,6 +140,7 @@ static bool read_prompt(const Server *s, Job *job, int64_t i, MxError *err) {
     if (messages)
         mx_json_set(json, "messages", messages_as_taken(&job->arena, &s->habits, messages));
     if (!mx_prompt_read(&job->arena, s->words, json, MX_NOWHERE, &out->prompt, err)) return false;
+    if (messages) out->state = state_of(s, job, out);
     if (job->ask.echoes) read_echo(s, job, json, out);
     return mx_prompt_check(s->state, name, &out->prompt, job->ask.max_tokens, err);
 }
@@ -166,15 +187,15 @@ static bool write_grammar(Server *s, Job *job, MxArena *arena, MxGrammar **out, 
     const MxAsk *ask = &job->ask;
     const CallRules rules = {.format = s->habits.format,
                              .vocabulary = vocabulary_of(s),
-                             .tools = mx_json_get(*ask->prompts, "tools"),
+                             .tools = ask->has_tools ? mx_json_get(*ask->prompts, "tools") : NULL,
                              .choice = ask->needs_calls ? CALLS_NEEDED : CALLS_FREE,
                              .name = ask->called,
                              .has_one = ask->calls_one,
-                             .schema = ask->schema};
-    if (!ask->has_tools)
-        return mx_grammar_of_schema(arena, ask->schema, "response_format", out, err);
-    job->ask.wrong = "tools";
-    if (rules.format) return calls_grammar(arena, &rules, out, err);
+                             .schema = ask->schema,
+                             .reasoning = s->habits.reasoning,
+                             .state = job->asked[0].state};
+    if (ask->has_tools) job->ask.wrong = "tools";
+    if (rules.format || !ask->has_tools) return calls_grammar(arena, &rules, out, err);
     return mx_fail(
         err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
         "tools: the format in which the chat template has calls is not known, so that an "
@@ -187,10 +208,10 @@ static const char *key_of(Job *job) {
     const MxAsk *ask = &job->ask;
     const MxJson *tools = ask->has_tools ? mx_json_get(*ask->prompts, "tools") : NULL;
     MxArena *arena = &job->arena;
-    return mx_arena_printf(arena, "%s\n%d %d %s\n%s",
-                           ask->schema ? mx_json_dump(arena, ask->schema, false) : "",
-                           ask->needs_calls, ask->calls_one, ask->called ? ask->called : "",
-                           tools ? mx_json_dump(arena, tools, false) : "");
+    return mx_arena_printf(
+        arena, "%s\n%d %d %d %s\n%s", ask->schema ? mx_json_dump(arena, ask->schema, false) : "",
+        job->asked[0].state, ask->needs_calls, ask->calls_one, ask->called ? ask->called : "",
+        tools ? mx_json_dump(arena, tools, false) : "");
 }
 
 /* The guide of the replies, if they are held to a grammar; one that was made before, if it is of
@@ -216,12 +237,22 @@ static bool find_guide(Server *s, Job *job, MxError *err) {
     return true;
 }
 
-static void read_calls(const Server *s, Choice *choice) {
+/* Takes a conversation's answer apart, if there is anything to tell of it. */
+static void read_answer(const Server *s, Choice *choice) {
     const MxAsk *ask = &choice->job->ask;
     MxArena *arena = &choice->job->arena;
+    const CallFormat *format = s->habits.format;
+    if (!ask->has_tools && !(format && calls_is_all(format))) format = NULL;
+    if (!format && !s->habits.reasoning) return;
     choice->calls = mx_new(arena, Calls);
-    calls_init(choice->calls, arena, s->habits.format, mx_json_get(*ask->prompts, "tools"),
-               ask->calls_one ? 1 : INT64_MAX);
+    calls_init(choice->calls, arena,
+               (CallReading){.format = format,
+                             .tools = mx_json_get(*ask->prompts, "tools"),
+                             .most = !ask->has_tools  ? 0
+                                     : ask->calls_one ? 1
+                                                      : INT64_MAX,
+                             .reasoning = s->habits.reasoning,
+                             .state = choice->asked->state});
     choice->how.shown = s->shown;
     choice->how.n_shown = s->n_shown;
 }
@@ -249,7 +280,7 @@ static void prepare(Server *s, Job *job) {
         how->n_stops = ask->n_stops;
         how->say = ask->streams ? say : NULL;
         how->context = choice;
-        if (ask->has_tools && s->habits.format) read_calls(s, choice);
+        if (job->kind == MX_ASK_CHAT) read_answer(s, choice);
         how->guide = job->guide;
         how->stream = ask->has_seed ? (uint64_t)(i % ask->best_of) : s->n_streams++;
     }

@@ -94,8 +94,8 @@ bool messages_check(const MxJson *messages, MxError *err) {
 
 /* Renders messages; NULL = the template cannot. */
 static const char *render(MxArena *arena, const MxChat *chat, const char *messages,
-                          const char *tools) {
-    const char *json = mx_arena_printf(arena, "{\"messages\":[%s],\"tools\":%s}", messages, tools);
+                          const char *more) {
+    const char *json = mx_arena_printf(arena, "{\"messages\":[%s],%s}", messages, more);
     MxError err = {0};
     MxRendered out;
     const MxJson *request = mx_json_parse(arena, json, strlen(json), "probe", &err);
@@ -105,26 +105,50 @@ static const char *render(MxArena *arena, const MxChat *chat, const char *messag
 }
 
 #define SAYS(content) "{\"role\":\"user\",\"content\":" content "}"
+#define ANSWERS(content, more)                                                                     \
+    SAYS("\"Hi\"") ",{\"role\":\"assistant\",\"content\":" content "," more "}"
 #define CALLS(arguments)                                                                           \
-    SAYS("\"Hi\"")                                                                                 \
-    ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"abcdefghi\","             \
-    "\"type\":\"function\",\"function\":{\"name\":\"probe\",\"arguments\":" arguments "}}]}"
+    "\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":\"function\",\"function\":"                    \
+    "{\"name\":\"probe\",\"arguments\":" arguments "}}]"
+#define REASONS "\"reasoning_content\":\"probe\""
+static const char no_tools[] = "\"tools\":null";
 static const char probe_tools[] =
-    "[{\"type\":\"function\",\"function\":{\"name\":\"probe\",\"description\":\"d\","
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"probe\",\"description\":\"d\","
     "\"parameters\":{\"type\":\"object\",\"properties\":{}}}}]";
+
+/* Reasoning as templates write it, or open or close it for an answer. */
+static const Reasoning *find_reasoning(MxArena *arena, const MxChat *chat) {
+#define THINKS(truth) "\"enable_thinking\":" truth ",\"thinking\":" truth ","
+#define PROMPTS       "\"add_generation_prompt\":true"
+    const char *texts[] = {
+        render(arena, chat, SAYS("\"Hi\""), PROMPTS),
+        render(arena, chat, SAYS("\"Hi\""), THINKS("true") PROMPTS),
+        render(arena, chat, SAYS("\"Hi\""), THINKS("false") PROMPTS),
+        render(arena, chat, ANSWERS("\"Ho\"", REASONS), no_tools),
+        render(arena, chat, ANSWERS("\"\"", REASONS "," CALLS("{}")), probe_tools),
+    };
+    const Reasoning *out = NULL;
+    for (int i = 0; !out && i < MX_COUNT(texts); i++)
+        out = texts[i] ? reasoning_of(texts[i]) : NULL;
+    return out;
+}
 
 Habits messages_habits(const MxChat *chat) {
     MxArena arena = {.name = "probe"};
-    const char *whole = render(&arena, chat, SAYS("\"Hi\""), "null");
-    const char *parts = render(&arena, chat, SAYS("[{\"type\":\"text\",\"text\":\"Hi\"}]"), "null");
+    const char *whole = render(&arena, chat, SAYS("\"Hi\""), no_tools);
+    const char *parts =
+        render(&arena, chat, SAYS("[{\"type\":\"text\",\"text\":\"Hi\"}]"), no_tools);
     const char *tools = render(&arena, chat, SAYS("\"Hi\""), probe_tools);
-    const char *objects = render(&arena, chat, CALLS("{\"probed\":1}"), probe_tools);
-    const char *texts = render(&arena, chat, CALLS("\"{\\\"probed\\\":1}\""), probe_tools);
+    const char *objects =
+        render(&arena, chat, ANSWERS("\"\"", CALLS("{\"probed\":1}")), probe_tools);
+    const char *texts =
+        render(&arena, chat, ANSWERS("\"\"", CALLS("\"{\\\"probed\\\":1}\"")), probe_tools);
     const char *calls = objects ? objects : texts;
     Habits out = {.takes_parts = !whole || (parts && !strcmp(whole, parts)),
                   .takes_tools = tools && (!whole || strcmp(whole, tools)),
                   .wants_texts = !objects && texts,
-                  .format = calls ? calls_format_of(calls, "probe") : NULL};
+                  .format = calls ? calls_format_of(calls, "probe") : NULL,
+                  .reasoning = find_reasoning(&arena, chat)};
     mx_arena_release(&arena);
     return out;
 }

@@ -194,21 +194,28 @@ static const CallFormat *find_format(MxArena *arena, const MxTokenizer *tokenize
     return NULL;
 }
 
-/* Special tokens among the marks of calls. */
+/* A mark that is a special token is told in answers' texts. */
+static void show(MxArena *arena, Server *s, const char *mark) {
+    size_t n_bytes = 1;
+    const int32_t id = token_of(arena, s->what->tokenizer, mark);
+    if (id >= 0) mx_tokenizer_decode(arena, s->what->tokenizer, &id, 1, true, &n_bytes);
+    for (int i = 0; i < s->n_shown; i++)
+        if (s->shown[i] == id) return;
+    if (!n_bytes) s->shown[s->n_shown++] = id;
+}
+
+/* Special tokens among the marks of calls and of reasoning. */
 static void find_shown(MxArena *arena, Server *s) {
-    const MxTokenizer *tokenizer = s->what->tokenizer;
     const CallFormat *format = s->habits.format;
+    const Reasoning *reasoning = s->habits.reasoning;
     const char *mark;
     int n = 0;
-    if (!tokenizer || !format) return;
-    while (calls_mark(format, n)) n++;
+    if (!s->what->tokenizer) return;
+    while (format && calls_mark(format, n)) n++;
+    for (int i = 0; reasoning && reasoning_mark(reasoning, i); i++) n++;
     s->shown = mx_new_n(arena, int32_t, n + 1);
-    for (int i = 0; (mark = calls_mark(format, i)); i++) {
-        size_t n_bytes = 1;
-        const int32_t id = token_of(arena, tokenizer, mark);
-        if (id >= 0) mx_tokenizer_decode(arena, tokenizer, &id, 1, true, &n_bytes);
-        if (!n_bytes) s->shown[s->n_shown++] = id;
-    }
+    for (int i = 0; format && (mark = calls_mark(format, i)); i++) show(arena, s, mark);
+    for (int i = 0; reasoning && (mark = reasoning_mark(reasoning, i)); i++) show(arena, s, mark);
 }
 
 static bool open_server(MxArena *arena, const MxServe *what, Server *s, MxError *err) {
@@ -257,6 +264,9 @@ static void print_start(const Server *s, const char *url) {
         printf("calls of tools are %s%s\n",
                format ? "read in the format " : "told as text: the template's format is not known",
                format ? calls_format_name(format) : "");
+    if (speak->chat && s->habits.reasoning)
+        printf("reasoning is told apart, as marked in the format %s\n",
+               reasoning_name(s->habits.reasoning));
     fflush(stdout);
 }
 

@@ -18,6 +18,7 @@ static bool same(const MxText *a, const MxText *b) {
 
 static void check_calls(const Calls *a, const Calls *b) {
     need(a->n == b->n && same(&a->content, &b->content));
+    need(same(&a->reasoned.text, &b->reasoned.text));
     for (int64_t i = 0; i < a->n; i++) {
         need(!strcmp(a->call[i].name, b->call[i].name) && *a->call[i].name);
         need(!strcmp(a->call[i].arguments, b->call[i].arguments));
@@ -55,9 +56,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t some = 1 + (size_t)(data[0] / formats % SIZES), n = size - 1;
     const char *text = (const char *)data + 1;
     mx_text_init(&told, &arena);
-    calls_init(&whole, &arena, format, tools, INT64_MAX);
+    const CallReading how = {.format = format,
+                             .tools = tools,
+                             .most = INT64_MAX,
+                             .reasoning = reasoning_of("</think>"),
+                             .state = (ReasoningState)(data[0] / formats / SIZES % 3)};
+    calls_init(&whole, &arena, how);
     calls_add(&whole, text, n, true);
-    calls_init(&pieces, &arena, format, tools, INT64_MAX);
+    calls_init(&pieces, &arena, how);
     for (size_t at = 0; at < n; at += some) {
         calls_add(&pieces, text + at, n - at < some ? n - at : some, false);
         check_grows(&pieces, &n_told, &told);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh MXTRAIN MXDECODE — a server as its clients know it (clients.py and tools.py, where there is python3),
-# over models of bytes that the script trains.  Run from the top folder.
+# run.sh MXTRAIN MXDECODE — a server as its clients know it (clients.py, tools.py and reasoning.py, where there is
+# python3), over models of bytes that the script trains.  Run from the top folder.
 set -u
 train=$1 tool=$2
 here=$(dirname "$0")
@@ -23,6 +23,7 @@ repeat() { # repeat TEXT — 200 times
 }
 repeat 'the cat sat on the mat. the dog sat on the log. the cow sat on the row. ' >"$work/text"
 repeat '1 Weather? <tool_call>\n{"name": "look", "arguments": {"city": "Rome"}}\n</tool_call>=warm It is warm. ' >"$work/calls"
+repeat '1 Weather? <think>\nlet us see\n</think>\n\n<tool_call>\n{"name": "look", "arguments": {"city": "Rome"}}\n</tool_call>=warm. ' >"$work/reasons"
 train() { # train NAME TEXT WORD...
     name=$1 text=$2
     shift 2
@@ -36,6 +37,7 @@ train() { # train NAME TEXT WORD...
 }
 train r "$work/text" steps=40 max_target_length=64
 train tools "$work/calls" steps=80 max_target_length=128
+train reason "$work/reasons" steps=100 max_target_length=160
 
 says 2 'mxdecode: error: --serve: found "here", wanted HOST:PORT or PORT, such as 127.0.0.1:8080' "$work/r" --serve here
 says 2 'mxdecode: error: --serve: found "127.0.0.1:70000", wanted HOST:PORT or PORT, such as 127.0.0.1:8080' "$work/r" --serve 127.0.0.1:70000
@@ -75,7 +77,7 @@ serve() {
     fi
     kill $server 2>/dev/null
     wait $server
-    is 'the end of the server' "$? $(grep -v '^\(serving\|answers\|calls\|the chat\|no chat\)' "$output")" '0 '
+    is 'the end of the server' "$? $(grep -v '^\(serving\|answers\|calls\|reasoning\|the chat\|no chat\)' "$output")" '0 '
 }
 
 without="-u OMP_WAIT_POLICY -u GOMP_SPINCOUNT"
@@ -96,4 +98,9 @@ serve clients.py
 start tools --chat-template "$here/tools.jinja"
 is 'with tools' "$(sed 1,2d "$output")" 'calls of tools are read in the format hermes'
 serve tools.py
+
+start reason --chat-template "$here/reason.jinja"
+is 'with reasoning' "$(sed 1,2d "$output")" 'calls of tools are read in the format hermes
+reasoning is told apart, as marked in the format think'
+serve reasoning.py
 finish

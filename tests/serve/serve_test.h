@@ -6,5 +6,6 @@
 
 Suite *serve_suite(void);
 Suite *calls_suite(void);
+Suite *reasoning_suite(void);
 
 #endif

@@ -180,8 +180,10 @@ START_TEST(calls_are_read_in_pieces_of_any_size) {
     size_t n = strlen(text);
     for (size_t size = 1; size <= n + 1; size++) {
         Calls c;
-        calls_init(&c, &arena, format_of(cases[_i].format), tools_of(),
-                   cases[_i].most ? cases[_i].most : INT64_MAX);
+        calls_init(&c, &arena,
+                   (CallReading){.format = format_of(cases[_i].format),
+                                 .tools = tools_of(),
+                                 .most = cases[_i].most ? cases[_i].most : INT64_MAX});
         for (size_t at = 0; at < n; at += size)
             calls_add(&c, text + at, n - at < size ? n - at : size, false);
         calls_add(&c, "", 0, true);
@@ -193,12 +195,12 @@ END_TEST
 /* A text that can be no call is told at once. */
 START_TEST(text_is_not_held_back) {
     Calls c;
-    calls_init(&c, &arena, format_of(HERMES), NULL, INT64_MAX);
+    calls_init(&c, &arena, (CallReading){.format = format_of(HERMES), .most = INT64_MAX});
     calls_add(&c, "Hello <b", 8, false);
     ck_assert_uint_eq(c.content.len, 8);
     calls_add(&c, "> <tool", 7, false);
     ck_assert_uint_eq(c.content.len, 10);
-    calls_init(&c, &arena, format_of(LLAMA), NULL, INT64_MAX);
+    calls_init(&c, &arena, (CallReading){.format = format_of(LLAMA), .most = INT64_MAX});
     calls_add(&c, "A {\"na", 6, false);
     ck_assert_uint_eq(c.content.len, 6);
 }
@@ -327,14 +329,18 @@ static const char *write_answer(MxGuide *guide, const char *end, uint64_t seed) 
 START_TEST(answers_are_held_to_calls) {
     MxError err = {0};
     const MxVocabulary *vocabulary = bytes_of();
-    CallRules rules = {format_of(_i), vocabulary, tools_of(), CALLS_NEEDED, NULL, false, NULL};
+    CallRules rules = {.format = format_of(_i),
+                       .vocabulary = vocabulary,
+                       .tools = tools_of(),
+                       .choice = CALLS_NEEDED};
     const char *end = _i == CODER ? "\n</parameter>" : _i == GLM ? "</arg_value>" : "";
     int n = 0;
     for (uint64_t seed = 0; seed < 40; seed++) {
         rules.has_one = seed % 2;
         const char *text = write_answer(guide_of(&rules), end, seed);
         Calls c;
-        calls_init(&c, &arena, rules.format, rules.tools, INT64_MAX);
+        calls_init(&c, &arena,
+                   (CallReading){.format = rules.format, .tools = rules.tools, .most = INT64_MAX});
         calls_add(&c, text, strlen(text), true);
         ck_assert_msg(c.n > 0 && (!rules.has_one || c.n == 1) && calls_are_all(&c), "%s", text);
         for (int64_t i = 0; i < c.n; i++, n++) {
@@ -382,7 +388,7 @@ START_TEST(answers_may_be_other_text) {
     const MxJson *tools = mx_json_parse_value(&arena, strict, strlen(strict), MX_NOWHERE, &err);
     for (int i = 0; i < MX_COUNT(cases_of); i++) {
         const CallRules rules = {
-            format_of(cases_of[i].format), vocabulary, tools, CALLS_FREE, NULL, false, NULL};
+            .format = format_of(cases_of[i].format), .vocabulary = vocabulary, .tools = tools};
         MxGuided text;
         mx_guided_init(&text, &arena, guide_of(&rules));
         bool fits = mx_guided_add(&text, cases_of[i].text, strlen(cases_of[i].text));
