@@ -1,5 +1,6 @@
-/* call_formats.c — the formats in which models write calls of tools: one row each. Sources: chat
- * templates of the models; vLLM 0.11, entrypoints/openai/tool_parsers. */
+/* call_formats.c — the formats in which models write calls of tools: one row each. Here are those
+ * whose arguments are JSON; the others, and those without marks, are in call_formats_other.c.
+ * Sources: chat templates of the models; vLLM 0.33, its tool parsers. */
 #include "call_formats.h"
 
 #define SECTION(word) "<\xef\xbd\x9ctool\xe2\x96\x81" word "\xef\xbd\x9c>"
@@ -18,13 +19,24 @@
 #define CALL_SEP SECTION("sep")
 #define FENCE    "```"
 
+#define ARGUMENTS "{\"name\": \"%\", \"arguments\": "
+/* A list of calls between two marks. */
+#define LIST(title, begins, ends)                                                                  \
+    {                                                                                              \
+        .name = title, .sign = begins " [", .marks = {begins, ends}, .n_begins = 1,                \
+        .read = calls_read_objects,                                                                \
+        .objects = &(const CallObjects){.begin = begins, .end = ends, .is_list = true},            \
+        .writes = {begins "[", ARGUMENTS, "}", ", ", "]" ends, NULL},                              \
+    }
+
 static const CallFormat formats[] = {
     {
         .name = "hermes",
         .sign = "<tool_call> {",
         .marks = {"<tool_call>", "</tool_call>"},
         .n_begins = 1,
-        .read = calls_read_tagged,
+        .read = calls_read_objects,
+        .objects = &(const CallObjects){.begin = "<tool_call>", .end = "</tool_call>"},
         .writes = {.begin = "",
                    .head = "<tool_call>\n{\"name\": \"%\", \"arguments\": ",
                    .tail = "}\n</tool_call>",
@@ -32,55 +44,14 @@ static const CallFormat formats[] = {
                    .end = ""},
     },
     {
-        .name = "qwen3_coder",
-        .sign = "<tool_call> <function=%>",
-        .marks = {"<tool_call>", "<function=", "</tool_call>"},
-        .n_begins = 2,
-        .read = calls_read_tags,
-        .tags = &(const CallTags){.head = "<function=",
-                                  .name_ends = ">\n",
-                                  .name = "<parameter=",
-                                  .name_end = ">",
-                                  .value = "",
-                                  .value_end = "</parameter>",
-                                  .close = "</function>"},
-        .writes = {.begin = "",
-                   .head = "<tool_call>\n<function=%>\n",
-                   .tail = "</function>\n</tool_call>",
-                   .between = "\n",
-                   .end = "",
-                   .tags = &(const MxGrammarTags){"<parameter=", ">\n", "\n</parameter>\n",
-                                                  "</parameter>"}},
-    },
-    {
-        .name = "glm45",
-        .sign = "<tool_call>% <arg_key>",
-        .marks = {"<tool_call>", "</tool_call>"},
-        .n_begins = 1,
-        .read = calls_read_tags,
-        .tags = &(const CallTags){.head = "",
-                                  .name_ends = "\n<",
-                                  .name = "<arg_key>",
-                                  .name_end = "</arg_key>",
-                                  .value = "<arg_value>",
-                                  .value_end = "</arg_value>",
-                                  .close = "</tool_call>"},
-        .writes = {.begin = "",
-                   .head = "<tool_call>%\n",
-                   .tail = "</tool_call>",
-                   .between = "\n",
-                   .end = "",
-                   .tags = &(const MxGrammarTags){"<arg_key>", "</arg_key>\n<arg_value>",
-                                                  "</arg_value>\n", "</arg_value>"}},
-    },
-    {
         .name = "mistral",
         .sign = "[TOOL_CALLS] [ {\"name\": \"%\"",
         .marks = {"[TOOL_CALLS]"},
         .n_begins = 1,
-        .read = calls_read_list,
+        .read = calls_read_objects,
+        .objects = &(const CallObjects){.begin = "[TOOL_CALLS]", .is_list = true},
         .writes = {.begin = "[TOOL_CALLS] [",
-                   .head = "{\"name\": \"%\", \"arguments\": ",
+                   .head = ARGUMENTS,
                    .tail = "}",
                    .between = ", ",
                    .end = "]"},
@@ -154,30 +125,133 @@ static const CallFormat formats[] = {
                    .tail = "",
                    .end = ""},
     },
+    LIST("nemotron_v2", "<TOOLCALL>", "</TOOLCALL>"),
+    LIST("phi4_mini", "<|tool_call|>", "<|/tool_call|>"),
+    LIST("hunyuan", "<tool_calls>", "</tool_calls>"),
     {
-        .name = "llama3_json",
-        .sign = "{\"name\": \"%\", \"parameters\":",
-        .marks = {"{", "<|python_tag|>"},
-        .n_begins = 2,
-        .is_whole = true,
-        .separator = ';',
-        .read = calls_read_bare,
-        .writes = {.begin = "",
-                   .head = "{\"name\": \"%\", \"parameters\": ",
+        .name = "minimax_m1",
+        .sign = "<tool_calls> {",
+        .marks = {"<tool_calls>", "</tool_calls>"},
+        .n_begins = 1,
+        .read = calls_read_objects,
+        .objects =
+            &(const CallObjects){.begin = "<tool_calls>", .end = "</tool_calls>", .is_run = true},
+        .writes = {.begin = "<tool_calls>\n",
+                   .head = ARGUMENTS,
+                   .tail = "}\n",
+                   .between = "",
+                   .end = "</tool_calls>"},
+    },
+    {
+        .name = "command",
+        .sign = "<|START_ACTION|> [",
+        .marks = {"<|START_ACTION|>", "<|END_ACTION|>"},
+        .n_begins = 1,
+        .read = calls_read_objects,
+        .objects = &(const CallObjects){.begin = "<|START_ACTION|>",
+                                        .end = "<|END_ACTION|>",
+                                        .is_list = true},
+        .writes = {.begin = "<|START_ACTION|>[\n",
+                   .head = "    {\"tool_call_id\": \"#\", \"tool_name\": \"%\", \"parameters\": ",
                    .tail = "}",
-                   .between = "; ",
+                   .between = ",\n",
+                   .end = "\n]<|END_ACTION|>"},
+    },
+    {
+        .name = "command_r",
+        .sign = "Action: " FENCE "json [",
+        .marks = {"Action:"},
+        .n_begins = 1,
+        .read = calls_read_objects,
+        .objects =
+            &(const CallObjects){
+                .begin = "Action:", .end = FENCE, .fence = FENCE "json", .is_list = true},
+        .writes = {.begin = "Action:\n" FENCE "json\n[\n",
+                   .head = "    {\n        \"tool_name\": \"%\",\n        \"parameters\": ",
+                   .tail = "\n    }",
+                   .between = ",\n",
+                   .end = "\n]" FENCE},
+    },
+    {
+        .name = "apertus",
+        .sign = "<|tools_prefix|> [",
+        .marks = {"<|tools_prefix|>", "<|tools_suffix|>"},
+        .n_begins = 1,
+        .read = calls_read_objects,
+        .objects = &(const CallObjects){.begin = "<|tools_prefix|>",
+                                        .end = "<|tools_suffix|>",
+                                        .is_list = true,
+                                        .is_named = true},
+        .writes = {.begin = "<|tools_prefix|>[",
+                   .head = "{\"%\": ",
+                   .tail = "}",
+                   .between = ", ",
+                   .end = "]<|tools_suffix|>"},
+    },
+    {
+        .name = "internlm2",
+        .sign = "<|action_start|><|plugin|>",
+        .marks = {"<|action_start|>", "<|plugin|>", "<|action_end|>"},
+        .n_begins = 1,
+        .read = calls_read_objects,
+        .objects = &(const CallObjects){.begin = "<|action_start|>",
+                                        .end = "<|action_end|>",
+                                        .fence = "<|plugin|>"},
+        .writes = {.begin = "",
+                   .head = "<|action_start|><|plugin|>\n{\"name\": \"%\", \"parameters\": ",
+                   .tail = "}<|action_end|>",
+                   .between = "",
                    .end = ""},
+    },
+    {
+        .name = "granite_20b",
+        .sign = "<function_call> {",
+        .marks = {"<function_call>"},
+        .n_begins = 1,
+        .read = calls_read_objects,
+        .objects = &(const CallObjects){.begin = "<function_call>"},
+        .writes = {.begin = "",
+                   .head = "<function_call> {\"name\": \"%\", \"arguments\": ",
+                   .tail = "}",
+                   .between = "\n",
+                   .end = ""},
+    },
+    {
+        .name = "gigachat3",
+        .sign = "<|function_call|> {",
+        .marks = {"<|function_call|>"},
+        .n_begins = 1,
+        .read = calls_read_objects,
+        .objects = &(const CallObjects){.begin = "<|function_call|>"},
+        .writes = {.begin = "",
+                   .head = "<|function_call|>{\"name\": \"%\", \"arguments\": ",
+                   .tail = "}",
+                   .end = ""},
+    },
+    {
+        .name = "functionary",
+        .sign = "<function=%>{",
+        .marks = {"<function=", "</function>"},
+        .n_begins = 1,
+        .read = calls_read_form,
+        .form = "<function=%>{</function>",
+        .writes =
+            {.begin = "", .head = "<function=%>", .tail = "</function>", .between = "", .end = ""},
     },
 };
 
 const CallFormat *calls_format_at(int i) {
-    return i < MX_COUNT(formats) ? &formats[i] : NULL;
+    return i < MX_COUNT(formats) ? &formats[i] : calls_other_format_at(i - MX_COUNT(formats));
 }
 const char *calls_format_name(const CallFormat *format) {
     return format->name;
 }
 const char *calls_mark(const CallFormat *format, int i) {
     return format->marks[i];
+}
+
+bool calls_can_hold(const CallFormat *format) {
+    return format->writes.head != NULL;
 }
 
 bool calls_is_all(const CallFormat *format) {
@@ -199,8 +273,9 @@ static bool fits(const char *text, const char *sign, const char *name) {
 }
 
 const CallFormat *calls_format_of(const char *text, const char *name) {
-    for (int i = 0; i < MX_COUNT(formats); i++)
+    const CallFormat *format;
+    for (int i = 0; (format = calls_format_at(i)); i++)
         for (const char *at = text; *at; at++)
-            if (fits(at, formats[i].sign, name)) return &formats[i];
+            if (fits(at, format->sign, name)) return format;
     return NULL;
 }

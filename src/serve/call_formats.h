@@ -17,11 +17,32 @@ typedef struct CallWriting {
 
 /* How arguments stand between tags. */
 typedef struct CallTags {
-    const char *head;                             /* behind the mark, before the name */
+    const char *begin, *end;                      /* around calls, either may be missing */
+    const char *head;                             /* before the name */
     const char *name_ends;                        /* characters, of which '<' is not read */
+    const char *head_end;                         /* behind them; NULL = nothing */
     const char *name, *value, *value_end, *close; /* before a name and a value; behind them */
     const char *name_end;
+    const char *type_end; /* "true", for a text, or "false" stands before it; NULL = neither */
 } CallTags;
+
+/* How calls stand as JSON behind a mark: an object of its name and arguments. */
+typedef struct CallObjects {
+    const char *begin, *end; /* marks, either may be missing; end NULL = none */
+    const char *fence;       /* behind the first; NULL = nothing */
+    bool is_list, is_run;    /* is_run: several objects, one behind the other */
+    bool is_named;           /* the object's member is the function */
+} CallObjects;
+
+/* How calls stand whose arguments are no JSON: NAME open, names and values, close. */
+typedef struct CallLiterals {
+    const char *begin, *end; /* marks; end NULL = none */
+    const char *head;        /* before the name */
+    char open, close, behind_name;
+    const char *quote; /* around texts and nothing else; NULL = Python's quotes, also around names
+                          in objects */
+    bool is_list;      /* in brackets, with commas between */
+} CallLiterals;
 
 struct CallFormat {
     const char *name;
@@ -36,11 +57,16 @@ struct CallFormat {
     /* Reads a call, or some, at its mark; `rest` ends up behind it. Those that have begun are open
      * in `calls`. */
     Found (*read)(Calls *calls, Rest *rest);
-    const char *form;     /* of calls, for calls_read_form; see there */
-    const CallTags *tags; /* for calls_read_tags */
-    const char *id;       /* of calls, by name and number; NULL = any */
-    CallWriting writes;
+    const char *form;             /* of calls, for calls_read_form; see there */
+    const CallTags *tags;         /* for calls_read_tags */
+    const CallObjects *objects;   /* for calls_read_objects */
+    const CallLiterals *literals; /* for calls_read_literals */
+    const char *id;               /* of calls, by name and number; NULL = any */
+    CallWriting writes;           /* head NULL = answers cannot be held to calls */
 };
+
+/* calls_other_format_at — format i of call_formats_other.c. */
+const CallFormat *calls_other_format_at(int i);
 
 /* calls_skip — whether a text stands here, which is then skipped; FOUND_PART: its beginning, at the
  * end. calls_skip_spaces. calls_is_space. */
@@ -57,12 +83,18 @@ void calls_open_arguments(Calls *calls, const char *arguments, size_t n);
 Found calls_at_end(const Rest *rest);
 Found calls_read_arguments(Calls *calls, Rest *rest);
 bool calls_is_of_name(char c);
+/* calls_add_value — an argument's text as JSON: a text if the function's schema allows texts, or if
+ * it is no JSON. */
+void calls_add_value(const Calls *calls, MxText *out, const char *function, const char *name,
+                     const char *value, size_t n);
+
+/* calls_python — a value as Python writes it, as JSON; NULL = it is none. */
+const char *calls_python(MxArena *arena, const char *value, size_t n);
 
 /* Readers of the formats. */
-Found calls_read_tagged(Calls *calls, Rest *rest);
-Found calls_read_list(Calls *calls, Rest *rest);
+Found calls_read_objects(Calls *calls, Rest *rest);
+Found calls_read_literals(Calls *calls, Rest *rest);
 Found calls_read_named(Calls *calls, Rest *rest);
-Found calls_read_bare(Calls *calls, Rest *rest);
 Found calls_read_form(Calls *calls, Rest *rest);
 Found calls_read_tags(Calls *calls, Rest *rest);
 Found calls_read_channel(Calls *calls, Rest *rest);

@@ -47,6 +47,18 @@ static Found read_quoted(Rest *rest, const char **text, size_t *n) {
     return *n ? FOUND_CALL : FOUND_NONE;
 }
 
+/* {NAME: up to the object of arguments. */
+static Found read_named_head(Rest *rest, const char **name, size_t *n) {
+    Found found = calls_skip(rest, "{");
+    calls_skip_spaces(rest);
+    if (found == FOUND_CALL) found = read_quoted(rest, name, n);
+    calls_skip_spaces(rest);
+    if (found == FOUND_CALL) found = calls_skip(rest, ":");
+    calls_skip_spaces(rest);
+    if (found != FOUND_CALL) return found;
+    return rest->at == rest->end ? calls_at_end(rest) : *rest->at == '{' ? FOUND_CALL : FOUND_NONE;
+}
+
 /* {"name": …, "arguments" or "parameters": up to the object that they are. */
 static Found read_head(Rest *rest, const char **name, size_t *n) {
     static const char *const form[] = {"{", "\"name\"", ":", NULL, ",", NULL, ":", NULL};
@@ -74,11 +86,13 @@ static bool is_object(const MxJson *value) {
     return value && !strcmp(mx_json_kind(value), "an object");
 }
 
-/* {"name": …, "arguments" or "parameters": …}, which are an object or its text, or missing. */
+/* {"name" or "tool_name": …, "arguments" or "parameters": …}, which are an object or its text, or
+ * missing. */
 static bool open_object(Calls *calls, const MxJson *json) {
-    const MxJson *value = mx_json_get(json, "arguments");
+    const MxJson *value = mx_json_get(json, "arguments"), *own = mx_json_get(json, "name");
     if (!value) value = mx_json_get(json, "parameters");
-    const char *name = is_object(json) ? mx_json_string(mx_json_get(json, "name")) : NULL;
+    if (!own) own = mx_json_get(json, "tool_name");
+    const char *name = is_object(json) ? mx_json_string(own) : NULL;
     const char *text = value ? mx_json_string(value) : "{}";
     if (text)
         text = mx_arena_strdup(&calls->opened, text);
@@ -112,7 +126,9 @@ static Found read_object(Calls *calls, Rest *rest) {
     if (rest->at == rest->end) return calls_at_end(rest);
     if (*rest->at != '{') return FOUND_NONE;
     Rest head = *rest;
-    Found found = read_head(&head, &name, &n);
+    bool is_named = calls->format->objects->is_named;
+    Found found = is_named ? read_named_head(&head, &name, &n) : read_head(&head, &name, &n);
+    if (found == FOUND_NONE && is_named) return found;
     if (found == FOUND_NONE) return read_other_object(calls, rest);
     if (found == FOUND_PART) return found;
     const char *end = find_end(rest);
@@ -124,19 +140,7 @@ static Found read_object(Calls *calls, Rest *rest) {
 
 /* ---- formats */
 
-/* <tool_call> {"name": …, "arguments": …} </tool_call>; the end may lack its mark. */
-Found calls_read_tagged(Calls *calls, Rest *rest) {
-    calls_skip(rest, "<tool_call>");
-    Found found = read_object(calls, rest);
-    if (found != FOUND_CALL) return found;
-    calls_skip_spaces(rest);
-    return calls_skip(rest, "</tool_call>") == FOUND_PART ? FOUND_PART : FOUND_CALL;
-}
-
-/* [TOOL_CALLS] [{"name": …, "arguments": …}, …] */
-Found calls_read_list(Calls *calls, Rest *rest) {
-    calls_skip(rest, "[TOOL_CALLS]");
-    calls_skip_spaces(rest);
+static Found read_list(Calls *calls, Rest *rest) {
     Found found = calls_skip(rest, "[");
     while (found == FOUND_CALL) {
         found = read_object(calls, rest);
@@ -147,6 +151,34 @@ Found calls_read_list(Calls *calls, Rest *rest) {
         rest->at++;
     }
     return found;
+}
+
+/* Objects up to what is none. */
+static Found read_run(Calls *calls, Rest *rest) {
+    Found found = FOUND_CALL;
+    while (found == FOUND_CALL) {
+        found = read_object(calls, rest);
+        calls_skip_spaces(rest);
+        if (found != FOUND_CALL || rest->at == rest->end || *rest->at != '{') break;
+    }
+    return found == FOUND_CALL && rest->at == rest->end ? calls_at_end(rest) : found;
+}
+
+/* Objects behind a mark, which may be missing, as the mark behind them. */
+Found calls_read_objects(Calls *calls, Rest *rest) {
+    const CallObjects *how = calls->format->objects;
+    Found found = FOUND_CALL;
+    calls_skip(rest, how->begin);
+    calls_skip_spaces(rest);
+    if (how->fence) found = calls_skip(rest, how->fence);
+    if (found != FOUND_CALL) return found;
+    calls_skip_spaces(rest);
+    found = how->is_list  ? read_list(calls, rest)
+            : how->is_run ? read_run(calls, rest)
+                          : read_object(calls, rest);
+    if (found != FOUND_CALL || !how->end) return found;
+    calls_skip_spaces(rest);
+    return calls_skip(rest, how->end) == FOUND_PART ? FOUND_PART : FOUND_CALL;
 }
 
 /* Skips a word up to a bracket, a space or what cannot be printed. */
@@ -171,12 +203,6 @@ Found calls_read_named(Calls *calls, Rest *rest) {
     if (*rest->at != '{' || end == name) return FOUND_NONE;
     calls_open(calls, name, (size_t)(end - name));
     return calls_read_arguments(calls, rest);
-}
-
-/* {"name": …, "parameters": …}; the mark is for the interpreter, too, whose calls are code. */
-Found calls_read_bare(Calls *calls, Rest *rest) {
-    calls_skip(rest, "<|python_tag|>");
-    return read_object(calls, rest);
 }
 
 bool calls_is_of_name(char c) {

@@ -30,18 +30,23 @@ static bool allows(const MxJson *schema, const char *type) {
     return found;
 }
 
-/* A value is a text if its schema allows texts, or if it is no JSON. */
-static void add_value(const Calls *calls, MxText *out, const char *function, const char *name,
-                      const char *value, size_t n) {
-    MxArena scratch = {.name = "value"};
+/* A value as JSON; where no text may be, also as Python writes it: templates give models such. */
+static const char *as_json(MxArena *arena, const MxJson *schema, const char *value, size_t n) {
     MxError err = {0};
-    const MxJson *schema = schema_of(calls, function, name);
     bool is_null = n == 4 && !memcmp(value, "null", n) && allows(schema, "null");
-    bool is_text = allows(schema, "string") && !is_null;
-    const MxJson *json = is_text ? NULL : mx_json_parse_value(&scratch, value, n, MX_NOWHERE, &err);
-    mx_text_add(out, "%s",
-                json ? mx_json_dump(&scratch, json, false) : mx_json_quote(&scratch, value, n));
+    if (allows(schema, "string") && !is_null) return NULL;
+    const MxJson *json = mx_json_parse_value(arena, value, n, MX_NOWHERE, &err);
     mx_error_release(&err);
+    return json                          ? mx_json_dump(arena, json, false)
+           : mx_json_get(schema, "type") ? calls_python(arena, value, n)
+                                         : NULL;
+}
+
+void calls_add_value(const Calls *calls, MxText *out, const char *function, const char *name,
+                     const char *value, size_t n) {
+    MxArena scratch = {.name = "value"};
+    const char *json = as_json(&scratch, schema_of(calls, function, name), value, n);
+    mx_text_add(out, "%s", json ? json : mx_json_quote(&scratch, value, n));
     mx_arena_release(&scratch);
 }
 
@@ -58,9 +63,11 @@ static Found read_until(Rest *rest, const char *end, const char **text, size_t *
 /* One argument: its name and value; a new line around the value is not of it. */
 static Found read_argument(Calls *calls, Rest *rest, const char *function, MxText *out) {
     const CallTags *tags = calls->format->tags;
-    const char *name, *value;
-    size_t n_name, n_value;
+    const char *name, *value, *type = "";
+    size_t n_name, n_value, n_type = 0;
     Found found = read_until(rest, tags->name_end, &name, &n_name);
+    if (found == FOUND_CALL && tags->type_end)
+        found = read_until(rest, tags->type_end, &type, &n_type);
     calls_skip_spaces(rest);
     if (found == FOUND_CALL) found = calls_skip(rest, tags->value);
     if (found == FOUND_CALL) found = read_until(rest, tags->value_end, &value, &n_value);
@@ -70,14 +77,17 @@ static Found read_argument(Calls *calls, Rest *rest, const char *function, MxTex
     const char *own = mx_arena_strndup(&calls->opened, name, n_name);
     mx_text_add(out, "%s%s: ", out->len > 1 ? ", " : "",
                 mx_json_quote(&calls->opened, own, n_name));
-    add_value(calls, out, function, own, value, n_value);
+    if (n_type == 4 && !memcmp(type, "true", n_type))
+        mx_text_add(out, "%s", mx_json_quote(&calls->opened, value, n_value));
+    else
+        calls_add_value(calls, out, function, own, value, n_value);
     return FOUND_CALL;
 }
 
 Found calls_read_tags(Calls *calls, Rest *rest) {
     const CallTags *tags = calls->format->tags;
     MxText out;
-    calls_skip(rest, "<tool_call>");
+    if (tags->begin) calls_skip(rest, tags->begin);
     calls_skip_spaces(rest);
     Found found = calls_skip(rest, tags->head);
     if (found != FOUND_CALL) return found;
@@ -87,6 +97,8 @@ Found calls_read_tags(Calls *calls, Rest *rest) {
     if (rest->at == name || !strchr(tags->name_ends, *rest->at)) return FOUND_NONE;
     size_t n = (size_t)(rest->at - name);
     if (*rest->at != '<') rest->at++;
+    if (tags->head_end) found = calls_skip(rest, tags->head_end);
+    if (found != FOUND_CALL) return found;
     mx_text_init(&out, &calls->opened);
     mx_text_add(&out, "{");
     calls_open(calls, name, n);
@@ -105,8 +117,9 @@ Found calls_read_tags(Calls *calls, Rest *rest) {
     if (closes != FOUND_PART && !is_cut) mx_text_add(&out, "}");
     calls_open_arguments(calls, out.data, out.len);
     if (closes != FOUND_CALL) return closes;
+    if (!tags->end) return closes;
     calls_skip_spaces(rest);
-    return calls_skip(rest, "</tool_call>") == FOUND_PART ? FOUND_PART : FOUND_CALL;
+    return calls_skip(rest, tags->end) == FOUND_PART ? FOUND_PART : FOUND_CALL;
 }
 
 /* ---- channels */

@@ -39,7 +39,9 @@ const CallFormat *calls_format_of(const char *text, const char *name);
 const CallFormat *calls_format_at(int i);
 const char *calls_format_name(const CallFormat *format);
 const char *calls_mark(const CallFormat *format, int i);
-/* calls_is_all — whether text that is no call, too, is written in the format. */
+/* calls_is_all — whether text that is no call, too, is written in the format. calls_can_hold —
+ * whether answers can be held to it. */
+bool calls_can_hold(const CallFormat *format);
 bool calls_is_all(const CallFormat *format);
 
 /* calls_init — without text. calls_add — n more bytes, the last of it if it is over; what may

@@ -111,6 +111,7 @@ static const char *render(MxArena *arena, const MxChat *chat, const char *messag
     "\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":\"function\",\"function\":"                    \
     "{\"name\":\"probe\",\"arguments\":" arguments "}}]"
 #define REASONS "\"reasoning_content\":\"probe\""
+#define PROMPTS "\"add_generation_prompt\":true"
 static const char no_tools[] = "\"tools\":null";
 static const char probe_tools[] =
     "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"probe\",\"description\":\"d\","
@@ -119,7 +120,6 @@ static const char probe_tools[] =
 /* Reasoning as templates write it, or open or close it for an answer. */
 static const Reasoning *find_reasoning(MxArena *arena, const MxChat *chat) {
 #define THINKS(truth) "\"enable_thinking\":" truth ",\"thinking\":" truth ","
-#define PROMPTS       "\"add_generation_prompt\":true"
     const char *texts[] = {
         render(arena, chat, SAYS("\"Hi\""), PROMPTS),
         render(arena, chat, SAYS("\"Hi\""), THINKS("true") PROMPTS),
@@ -133,6 +133,14 @@ static const Reasoning *find_reasoning(MxArena *arena, const MxChat *chat) {
     return out;
 }
 
+/* What an answer adds to its prompt, whose text may speak of calls, too; marks are whole. */
+static const char *behind(const char *text, const char *prompt) {
+    const char *at = text;
+    while (prompt && *at && *at == *prompt) at++, prompt++;
+    while (at > text && !strchr(">] \n", at[-1])) at--;
+    return at;
+}
+
 Habits messages_habits(const MxChat *chat) {
     MxArena arena = {.name = "probe"};
     const char *whole = render(&arena, chat, SAYS("\"Hi\""), no_tools);
@@ -143,11 +151,13 @@ Habits messages_habits(const MxChat *chat) {
         render(&arena, chat, ANSWERS("\"\"", CALLS("{\"probed\":1}")), probe_tools);
     const char *texts =
         render(&arena, chat, ANSWERS("\"\"", CALLS("\"{\\\"probed\\\":1}\"")), probe_tools);
+    const char *prompt =
+        render(&arena, chat, SAYS("\"Hi\""), mx_arena_printf(&arena, PROMPTS ",%s", probe_tools));
     const char *calls = objects ? objects : texts;
     Habits out = {.takes_parts = !whole || (parts && !strcmp(whole, parts)),
                   .takes_tools = tools && (!whole || strcmp(whole, tools)),
                   .wants_texts = !objects && texts,
-                  .format = calls ? calls_format_of(calls, "probe") : NULL,
+                  .format = calls ? calls_format_of(behind(calls, prompt), "probe") : NULL,
                   .reasoning = find_reasoning(&arena, chat)};
     mx_arena_release(&arena);
     return out;

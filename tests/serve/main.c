@@ -3,5 +3,5 @@
 #include "common/suite.h"
 
 int main(void) {
-    return RUN_SUITES(serve_suite(), calls_suite(), reasoning_suite());
+    return RUN_SUITES(serve_suite(), calls_suite(), reasoning_suite(), templates_suite());
 }

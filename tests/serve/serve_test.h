@@ -7,5 +7,6 @@
 Suite *serve_suite(void);
 Suite *calls_suite(void);
 Suite *reasoning_suite(void);
+Suite *templates_suite(void);
 
 #endif

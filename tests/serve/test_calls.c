@@ -16,10 +16,44 @@ static void tear_down(void) {
     mx_arena_release(&arena);
 }
 
-enum { HERMES, MISTRAL, ARGS, LLAMA, DEEPSEEK, DEEPSEEK_31, KIMI, HARMONY, CODER, GLM };
-static const char *const names[] = {"hermes",      "mistral",      "mistral_args", "llama3_json",
-                                    "deepseek_v3", "deepseek_v31", "kimi_k2",      "harmony",
-                                    "qwen3_coder", "glm45"};
+enum {
+    HERMES,
+    MISTRAL,
+    ARGS,
+    LLAMA,
+    DEEPSEEK,
+    DEEPSEEK_31,
+    KIMI,
+    HARMONY,
+    CODER,
+    GLM,
+    SEED,
+    MINIMAX,
+    MINICPM,
+    DSML,
+    TOOLCALL,
+    PHI,
+    HUNYUAN,
+    MINIMAX_1,
+    COMMAND,
+    COMMAND_R,
+    APERTUS,
+    INTERN,
+    GRANITE,
+    GIGACHAT,
+    FUNCTIONARY,
+    GEMMA,
+    FUNCTION_GEMMA,
+    LFM,
+    XLAM,
+    PYTHONIC
+};
+static const char *const names[] = {
+    "hermes",      "mistral",      "mistral_args",  "llama3_json", "deepseek_v3", "deepseek_v31",
+    "kimi_k2",     "harmony",      "qwen3_coder",   "glm45",       "seed_oss",    "minimax_m2",
+    "minicpm5",    "deepseek_v32", "nemotron_v2",   "phi4_mini",   "hunyuan",     "minimax_m1",
+    "command",     "command_r",    "apertus",       "internlm2",   "granite_20b", "gigachat3",
+    "functionary", "gemma4",       "functiongemma", "lfm2",        "xlam",        "pythonic"};
 
 static const CallFormat *format_of(int i) {
     int k = 0;
@@ -55,6 +89,10 @@ static const MxJson *tools_of(void) {
     MARK("calls\xe2\x96\x81"                                                                       \
          "end")
 #define SEP MARK("sep")
+
+#define D                                                                                          \
+    "\xef\xbd\x9c"                                                                                 \
+    "DSML\xef\xbd\x9c"
 
 /* Calls as "name arguments", a line each; `most` 0 = any number. */
 static const struct {
@@ -162,6 +200,86 @@ static const struct {
     {GLM, "<tool_call>f<arg_key>s</arg_key><arg_value>a</arg_value></tool_call> ok", "ok",
      "f {\"s\": \"a\"}\n", 0},
     {GLM, "<tool_call>{\"name\": 1}", "<tool_call>{\"name\": 1}", "", 0},
+    {CODER,
+     "<tool_call><function=f><parameter=l>['a', 1.5, True, {'k': "
+     "None}]</parameter></function></tool_call>",
+     "", "f {\"l\": [\"a\", 1.5, true, {\"k\": null}]}\n", 0},
+    {SEED,
+     "So.<seed:tool_call>\n<function=f>\n<parameter=s>a b</parameter>\n<parameter=n>5</parameter>\n"
+     "</function>\n</seed:tool_call>\n<seed:tool_call>\n<function=g>\n</function>\n</"
+     "seed:tool_call>",
+     "So.", "f {\"s\": \"a b\", \"n\": 5}\ng {}\n", 0},
+    {MINIMAX,
+     "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"s\">a</parameter>\n<parameter "
+     "name=\"n\">5</parameter>\n</invoke>\n<invoke name=\"g\">\n</invoke>\n</minimax:tool_call> ok",
+     "ok", "f {\"s\": \"a\", \"n\": 5}\ng {}\n", 0},
+    {MINIMAX, "<minimax:tool_call>\n<invoke name=\"f\" x",
+     "<minimax:tool_call>\n<invoke name=\"f\" x", "", 0},
+    {MINICPM,
+     "<function name=\"f\"><param name=\"s\">a</param></function>\n<function "
+     "name=\"g\"></function>",
+     "", "f {\"s\": \"a\"}\ng {}\n", 0},
+    {DSML,
+     "Hm.\n\n<" D "function_calls>\n<" D "invoke name=\"f\">\n<" D "parameter name=\"s\" "
+     "string=\"true\">5</" D "parameter>\n<" D "parameter name=\"q\" string=\"true\">5</" D
+     "parameter>\n<" D "parameter name=\"n\" string=\"false\">5</" D "parameter>\n</" D
+     "invoke>\n</" D "function_calls>",
+     "Hm.\n\n", "f {\"s\": \"5\", \"q\": \"5\", \"n\": 5}\n", 0},
+    {DSML, "<" D "tool_calls>\n<" D "invoke name=\"g\">\n</" D "invoke>\n</" D "tool_calls>", "",
+     "g {}\n", 0},
+    {TOOLCALL, "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]</TOOLCALL>", "",
+     "f {\"a\": 1}\n", 0},
+    {PHI, "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]<|/tool_call|>", "", "f {}\n", 0},
+    {PHI, "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]", "", "f {}\n", 0},
+    {HUNYUAN, "<tool_calls>[{\"name\": \"f\", \"arguments\": {}}]</tool_calls>", "", "f {}\n", 0},
+    {MINIMAX_1,
+     "<tool_calls>\n{\"name\": \"f\", \"arguments\": {}}\n{\"name\": \"g\", \"arguments\": {\"a\": "
+     "1}}\n</tool_calls>",
+     "", "f {}\ng {\"a\": 1}\n", 0},
+    {COMMAND,
+     "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": "
+     "{\"a\": 1}}\n]<|END_ACTION|>",
+     "", "f {\"a\": 1}\n", 0},
+    {COMMAND_R,
+     "Action: ```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": {}\n    "
+     "}\n]\n```",
+     "", "f {}\n", 0},
+    {COMMAND_R, "Action: go.", "Action: go.", "", 0},
+    {APERTUS, "<|tools_prefix|>[{\"f\": {\"a\": 1}}, {\"g\": {}}]<|tools_suffix|>", "",
+     "f {\"a\": 1}\ng {}\n", 0},
+    {APERTUS, "<|tools_prefix|>[{\"f\": 5}]", "<|tools_prefix|>[{\"f\": 5}]", "", 0},
+    {INTERN, "So.<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": {}}<|action_end|>",
+     "So.", "f {}\n", 0},
+    {GRANITE, "<function_call> {\"name\": \"f\", \"arguments\": {}}", "", "f {}\n", 0},
+    {GIGACHAT, "<|function_call|>{\"name\": \"f\", \"arguments\": {}}", "", "f {}\n", 0},
+    {FUNCTIONARY, "<function=f>{\"a\": 1}</function><function=g>{}</function>", "",
+     "f {\"a\": 1}\ng {}\n", 0},
+    {GEMMA,
+     "So.<|tool_call>call:f{l:[<|\"|>a \"b\"<|\"|>,{k:true}],n:-1.5,s:<|\"|>5}, <|\"|>}<tool_call|>"
+     "<|tool_call>call:g{}<tool_call|>",
+     "So.", "f {\"l\": [\"a \\\"b\\\"\", {\"k\": true}], \"n\": -1.5, \"s\": \"5}, \"}\ng {}\n", 0},
+    {GEMMA, "<|tool_call>call:f{s:<|\"|>a<|\"", "<|tool_call>call:f{s:<|\"|>a<|\"", "", 0},
+    {GEMMA, "<|tool_call>call:f{s:a b}<tool_call|>", "<|tool_call>call:f{s:a b}<tool_call|>", "",
+     0},
+    {FUNCTION_GEMMA,
+     "<start_function_call>call:f{s:<escape>5<escape>,n:<escape>5<escape>}<end_function_call>", "",
+     "f {\"s\": \"5\", \"n\": 5}\n", 0},
+    {LFM,
+     "<|tool_call_start|>[f(s='it\\'s \\x41\\u00df\\n', n=5, l=[\"a\", None, True,], o={'k': "
+     "1e3}), "
+     "g()]<|tool_call_end|>Done.",
+     "Done.",
+     "f {\"s\": \"it's A\xc3\x9f\\n\", \"n\": 5, \"l\": [\"a\", null, true], \"o\": {\"k\": "
+     "1e3}}\ng "
+     "{}\n",
+     0},
+    {LFM, "<|tool_call_start|>[f(s=x)]<|tool_call_end|>",
+     "<|tool_call_start|>[f(s=x)]<|tool_call_end|>", "", 0},
+    {XLAM, "[{\"name\": \"f\", \"arguments\": {}}]", "", "f {}\n", 0},
+    {XLAM, "[1, 2]", "[1, 2]", "", 0},
+    {PYTHONIC, "[f(n=5), g(a='b')]", "", "f {\"n\": 5}\ng {\"a\": \"b\"}\n", 0},
+    {PYTHONIC, "<|python_start|>[f()]<|python_end|>", "", "f {}\n", 0},
+    {PYTHONIC, "[1] and [f()]", "[1] and [f()]", "", 0},
 };
 
 static void check_read(const Calls *c, int i, int pieces) {
@@ -233,7 +351,8 @@ END_TEST
 
 /* A conversation's text, or a call's. */
 #define TEMPLATE(call)                                                                             \
-    "{% if tools %}{{ tools|tojson }}{% endif %}{% for m in messages %}{% if m.tool_calls %}{% "   \
+    "{% if tools %}{{ tools|tojson }} like <tool_call>{\"name\": …}{% endif %}"                  \
+    "{% for m in messages %}{% if m.tool_calls %}{% "                                              \
     "for t in "                                                                                    \
     "m.tool_calls %}{% set f = t.function %}" call                                                 \
     "{% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
@@ -254,6 +373,12 @@ static const struct {
                        "json<|message|>{{ f.arguments|tojson }}<|call|>")},
     {CODER, TEMPLATE("<tool_call>\n<function={{ f.name }}>\n{% for k, v in f.arguments|items "
                      "%}<parameter={{ k }}>\n{{ v }}\n</parameter>\n{% endfor %}</function>")},
+    {MINIMAX, TEMPLATE("<minimax:tool_call>\n<invoke name=\"{{ f.name }}\">\n</invoke>")},
+    {COMMAND,
+     TEMPLATE("<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"{{ f.name }}\"")},
+    {GEMMA, TEMPLATE("<|tool_call>call:{{ f.name }}{}<tool_call|>")},
+    {LFM, TEMPLATE("<|tool_call_start|>[{{ f.name }}()]<|tool_call_end|>")},
+    {PYTHONIC, TEMPLATE("[{{ f.name }}()]")},
     {GLM, TEMPLATE("\n<tool_call>{{ f.name }}\n{% for k, v in f.arguments|items %}<arg_key>{{ k "
                    "}}</arg_key>\n<arg_value>{{ v }}</arg_value>\n{% endfor %}</tool_call>")},
 };
@@ -307,6 +432,7 @@ static const char *write_answer(MxGuide *guide, const char *end, uint64_t seed) 
     for (int n = 0;; n++) {
         int32_t best = -1;
         double most = -1;
+        const bool closed = text.bytes.len && text.bytes.data[text.bytes.len - 1] == '}';
         memset(logits, 0, sizeof logits);
         ck_assert_int_lt(n, MOST);
         ck_assert(mx_guided_limit(&text, logits, VOCAB));
@@ -314,7 +440,7 @@ static const char *write_answer(MxGuide *guide, const char *end, uint64_t seed) 
             uint32_t w[4];
             mx_philox(seed, (uint64_t)n, (uint64_t)id, w);
             bool ends = id == EOS || (id < 256 && strchr("\"}]<", id)),
-                 is_odd = id < ' ' || id > '~';
+                 is_odd = (id < ' ' && !(id == '\n' && closed && n > FREE)) || id > '~';
             double worth = (double)mx_uniform(w[0]) + (n > FREE && ends) +
                            2 * (n > FEW && closes(&text.bytes, end, id)) - (is_odd && id != EOS);
             if (!isinf(logits[id]) && worth > most) most = worth, best = id;
@@ -333,8 +459,13 @@ START_TEST(answers_are_held_to_calls) {
                        .vocabulary = vocabulary,
                        .tools = tools_of(),
                        .choice = CALLS_NEEDED};
-    const char *end = _i == CODER ? "\n</parameter>" : _i == GLM ? "</arg_value>" : "";
+    const char *end = _i == CODER                   ? "\n</parameter>"
+                      : _i == GLM                   ? "</arg_value>"
+                      : _i == SEED || _i == MINIMAX ? "</parameter>"
+                      : _i == MINICPM               ? "</param>"
+                                                    : "";
     int n = 0;
+    if (!calls_can_hold(rules.format)) return;
     for (uint64_t seed = 0; seed < 40; seed++) {
         rules.has_one = seed % 2;
         const char *text = write_answer(guide_of(&rules), end, seed);
