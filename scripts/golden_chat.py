@@ -46,7 +46,6 @@ CONTINUED = {
     "spaces": ([{"role": "assistant", "content": "Yes \u00a0\n"}], True),
     "reasoning": (assistant(reasoning_content="a ", thinking="b"), "reasoning_content"),
     "thinking": (assistant(reasoning_content="a", thinking="b", reasoning="b"), "thinking"),
-    "reason": (assistant(reasoning="c\n"), "thinking"),
 }
 
 

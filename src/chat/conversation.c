@@ -185,6 +185,14 @@ static bool read_whole(const MxJson *request, MxWhere where, ChatPart *out, MxEr
                    "add_generation_prompt and continue_final_message exclude each other");
 }
 
+static void clip_spans(MxRendered *text) {
+    for (int i = 0; i < text->n_spans; i++) {
+        MxSpan *span = &text->spans[i];
+        if (span->start > text->n) span->start = text->n;
+        if (span->end > text->n) span->end = text->n;
+    }
+}
+
 /* The text that is to be continued; NULL = there is none. */
 static const MxJson *final_text(const ChatPart *all) {
     const MxJson *message = mx_json_at(mx_json_get(all->request, "messages"), all->n - 1);
@@ -222,10 +230,7 @@ static bool cut_final(const ChatPart *all, MxRendered *out, MxWhere where, MxErr
     if (!keeps_spaces) at = chat_strip((ChatText){out->text, at}, (ChatText){0}, false, true).n;
     out->n = at;
     out->text[at] = '\0';
-    for (int i = 0; i < out->n_spans; i++) {
-        if (out->spans[i].start > at) out->spans[i].start = at;
-        if (out->spans[i].end > at) out->spans[i].end = at;
-    }
+    clip_spans(out);
     return true;
 }
 
@@ -246,6 +251,28 @@ bool mx_chat_render(MxArena *arena, const MxChat *chat, const MxJson *request, M
     return all.marked < 0 || cut_final(&all, out, where, err);
 }
 
+/* The spans of a text that ends where its final message is continued: those of the whole one, as
+ * far as it goes. */
+static bool find_said(MxArena *arena, const MxChat *chat, const ChatPart *all, MxRendered *out,
+                      MxError *err) {
+    ChatPart plain = *all;
+    MxRendered whole;
+    if (all->marked < 0) return chat_find_said(arena, chat, all, out, err);
+    plain.marked = -1;
+    if (!chat_render_part(arena, chat, &plain, &whole, err) ||
+        !chat_find_said(arena, chat, &plain, &whole, err))
+        return false;
+    if (whole.n < out->n || memcmp(whole.text, out->text, out->n))
+        return mx_fail(
+            err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+            "continue_final_message: the chat template tells the final message otherwise "
+            "where it is continued");
+    out->spans = whole.spans;
+    out->n_spans = whole.n_spans;
+    clip_spans(out);
+    return true;
+}
+
 bool mx_chat_tell(MxArena *arena, const MxChat *chat, const MxJson *request, MxWhere where,
                   MxRendered *out, MxError *err) {
     MxError why = {0};
@@ -253,8 +280,8 @@ bool mx_chat_tell(MxArena *arena, const MxChat *chat, const MxJson *request, MxW
     if (!mx_chat_render(arena, chat, request, where, out, err) ||
         !read_whole(request, where, &all, err))
         return false;
-    bool is_marked = mx_template_has_generation(template_for(chat, request)) || all.marked >= 0;
-    return is_marked || chat_find_said(arena, chat, &all, out, &why) || fail_at(where, &why, err);
+    return mx_template_has_generation(template_for(chat, request)) ||
+           find_said(arena, chat, &all, out, &why) || fail_at(where, &why, err);
 }
 
 bool mx_chat_encode(MxArena *arena, const MxChat *chat, const MxTokenizer *tokenizer,

@@ -34,29 +34,113 @@ static bool text_end(MxArena *arena, const MxChat *chat, const ChatPart *part, s
     return true;
 }
 
-/* A template that tells a message otherwise when others follow: from behind the prompt, or else
- * where its text begins, to behind its text and what ended it when it was the last. */
-static bool find_by_marks(MxArena *arena, const MxChat *chat, const ChatPart *all, size_t i,
-                          MxRendered full, const MxRendered around[2], MxSpan *out, MxError *err) {
-    ChatPart front = *all, alone = *all;
+/* Where it begins, told by a mark before it; the end of the rendering if it has no text. */
+static bool text_begin(MxArena *arena, const MxChat *chat, const ChatPart *part, size_t i,
+                       MxRendered plain, size_t *out, MxError *err) {
+    ChatPart with = *part;
     MxRendered marked;
+    with.marked = (int64_t)i;
+    with.field = "content";
+    with.mark = found_mark;
+    with.marks_front = true;
+    if (!chat_render_part(arena, chat, &with, &marked, err)) return false;
+    *out = same_front(plain, marked);
+    return true;
+}
+
+/* ---- where the assistant begins */
+
+/* A stretch of a rendering. */
+typedef struct Range {
+    size_t low, high;
+} Range;
+
+/* Where a text in a rendering best agrees with the end of another one; `high` if nowhere. */
+static size_t find_place(MxRendered full, Range in, const char *text, size_t n) {
+    size_t best = in.high, longest = 0;
+    for (size_t at = in.high; at > in.low; at--) {
+        size_t same = 0;
+        while (same < at && same < n && full.text[at - 1 - same] == text[n - 1 - same]) same++;
+        if (same > longest) longest = same, best = at;
+    }
+    return best;
+}
+
+static size_t find_text(MxRendered full, size_t most, const char *text, size_t n) {
+    const char *found = n ? memmem(full.text, most, text, n) : NULL;
+    return found ? (size_t)(found - full.text) + n : most;
+}
+
+/* The generation prompt, which a template adds to messages, is at the end of a rendering of them.
+ */
+static size_t prompt_bytes(MxArena *arena, const MxChat *chat, const ChatPart *messages,
+                           MxRendered prompted) {
+    ChatPart plain = *messages;
+    MxRendered without;
+    MxError ignored = {0};
+    plain.prompts = false;
+    bool ok = chat_render_part(arena, chat, &plain, &without, &ignored);
+    mx_error_release(&ignored);
+    return ok ? prompted.n - same_front(prompted, without) : 0;
+}
+
+/* Behind the generation prompt, as far as the rendering has it, and within a stretch. What stands
+ * before it may be told otherwise than where the message is the next one; then it is found by the
+ * end of the messages before it. Before the first message, many templates want another. */
+static bool find_start(MxArena *arena, const MxChat *chat, const ChatPart *all, size_t i,
+                       MxRendered full, MxRendered prompted, Range in, size_t *out, MxError *err) {
+    ChatPart messages = *all;
+    messages.prompts = true;
+    if (!i) {
+        MxRendered whole;
+        if (!chat_render_part(arena, chat, &messages, &whole, err)) return false;
+        size_t n = prompt_bytes(arena, chat, &messages, whole);
+        *out = find_text(full, in.high, whole.text + whole.n - n, n);
+        return true;
+    }
+    *out = same_front(full, prompted);
+    if (*out > in.high) *out = in.high;
+    if (*out >= in.low) return true;
+    messages.n = i;
+    size_t n = prompt_bytes(arena, chat, &messages, prompted), before = prompted.n - n, same = 0;
+    size_t at = find_place(full, in, prompted.text, before);
+    while (same < n && at + same < in.high && full.text[at + same] == prompted.text[before + same])
+        same++;
+    *out = mx_char_start(full.text, at + same);
+    return true;
+}
+
+/* ---- where it ends */
+
+/* Without the token that ends a text, if it stands there: templates put it behind the last message.
+ */
+static MxRendered without_eos(const MxChat *chat, const ChatPart *all, MxRendered text) {
+    const MxJson *own = mx_json_get(all->request, "eos_token");
+    const char *eos = mx_json_string(own ? own : mx_json_get(chat->tokens, "eos_token"));
+    size_t n = eos ? strlen(eos) : 0;
+    if (n && n <= text.n && !memcmp(text.text + text.n - n, eos, n)) text.n -= n;
+    return text;
+}
+
+/* What ended a message when it was the last, if it does so here. */
+static size_t same_ending(MxRendered full, size_t end, MxRendered alone, size_t alone_end) {
+    size_t n = alone.n > alone_end ? alone.n - alone_end : 0;
+    return n <= full.n - end && !memcmp(full.text + end, alone.text + alone_end, n) ? n : 0;
+}
+
+/* A template that tells a message otherwise when others follow: to behind its text and what ended
+ * it when it was the last. */
+static bool find_text_end(MxArena *arena, const MxChat *chat, const ChatPart *all, size_t i,
+                          MxRendered full, MxRendered alone, size_t *out, MxError *err) {
+    ChatPart part = *all;
     size_t alone_end;
-    front.marked = (int64_t)i;
-    front.field = "content";
-    front.mark = found_mark;
-    front.marks_front = true;
-    alone.n = i + 1;
-    alone.prompts = false;
-    if (!chat_render_part(arena, chat, &front, &marked, err) ||
-        !text_end(arena, chat, all, i, full, &out->end, err) ||
-        !text_end(arena, chat, &alone, i, around[1], &alone_end, err))
+    part.n = i + 1;
+    part.prompts = false;
+    if (!text_end(arena, chat, all, i, full, out, err) ||
+        !text_end(arena, chat, &part, i, alone, &alone_end, err))
         return false;
-    size_t prompt = same_front(full, around[0]), content = same_front(full, marked);
-    out->start = prompt < content ? prompt : content;
-    size_t behind = around[1].n - alone_end;
-    if (behind <= full.n - out->end &&
-        !memcmp(full.text + out->end, around[1].text + alone_end, behind))
-        out->end += behind;
+    size_t n = same_ending(full, *out, alone, alone_end);
+    *out += n ? n : same_ending(full, *out, without_eos(chat, all, alone), alone_end);
     return true;
 }
 
@@ -68,18 +152,37 @@ static bool has_text(const MxJson *content) {
 }
 
 /* The same of a message without text, such as calls of tools: as much behind the prompt as ends the
- * text in which the message is the last one. */
-static void find_by_end(MxRendered full, const MxRendered around[2], MxSpan *out) {
-    size_t start = same_front(full, around[0]), n = around[1].n - same_front(around[1], around[0]);
+ * text in which the message is the last one. That may have less of the prompt. */
+static size_t find_other_end(MxRendered full, size_t start, MxRendered alone, MxRendered prompted) {
+    enum { LESS = 64 };
+    size_t front = same_front(alone, prompted), n = alone.n - front;
+    n += front < LESS ? front : LESS;
     if (n > full.n - start) n = full.n - start;
-    while (n && memcmp(full.text + start, around[1].text + around[1].n - n, n)) n--;
-    *out = (MxSpan){start, start + n};
+    while (n && memcmp(full.text + start, alone.text + alone.n - n, n)) n--;
+    return start + n;
 }
 
+/* Between the texts of the messages beside it, behind what the assistant said last. */
+static bool find_range(MxArena *arena, const MxChat *chat, const ChatPart *all, size_t i,
+                       MxRendered full, Range *out, MxError *err) {
+    const MxJson *messages = mx_json_get(all->request, "messages");
+    size_t end;
+    *out = (Range){full.n_spans ? full.spans[full.n_spans - 1].end : 0, full.n};
+    if (i && has_text(mx_json_get(mx_json_at(messages, i - 1), "content"))) {
+        if (!text_end(arena, chat, all, i - 1, full, &end, err)) return false;
+        if (end > out->low) out->low = end;
+    }
+    return i + 1 == all->n || !has_text(mx_json_get(mx_json_at(messages, i + 1), "content")) ||
+           text_begin(arena, chat, all, i + 1, full, &out->high, err);
+}
+
+/* `full` has the spans so far. */
 static bool find_said(MxArena *arena, const MxChat *chat, const ChatPart *all, size_t i,
                       MxRendered full, MxSpan *out, MxError *err) {
     ChatPart before = *all, with = *all;
     MxRendered around[2];
+    Range in;
+    size_t text = full.n;
     before.n = i;
     before.prompts = true;
     with.n = i + 1;
@@ -94,11 +197,20 @@ static bool find_said(MxArena *arena, const MxChat *chat, const ChatPart *all, s
     bool is_front = same_front(full, around[1]) == around[1].n &&
                     same_front(around[1], around[0]) == around[0].n;
     if (is_front && i) return true;
-    if (!has_text(mx_json_get(message, "content")))
-        find_by_end(full, around, out);
-    else if (!find_by_marks(arena, chat, all, i, full, around, out, err))
+    bool has_own = has_text(mx_json_get(message, "content"));
+    if (!find_range(arena, chat, all, i, full, &in, err) ||
+        (has_own && !text_begin(arena, chat, all, i, full, &text, err)))
         return false;
-    if (out->start < out->end && out->end <= full.n) return true;
+    has_own &= text < full.n; /* some templates leave it out when others follow */
+    const size_t most = in.high;
+    if (text < in.high) in.high = text;
+    if (!find_start(arena, chat, all, i, full, around[0], in, &out->start, err)) return false;
+    out->end = find_other_end(full, out->start, around[1], around[0]);
+    if (out->end == out->start)
+        out->end = find_other_end(full, out->start, without_eos(chat, all, around[1]), around[0]);
+    if (has_own && !find_text_end(arena, chat, all, i, full, around[1], &out->end, err))
+        return false;
+    if (in.low <= out->start && out->start < out->end && out->end <= most) return true;
     return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                    "what the assistant says in message %zu cannot be found in the text; a chat "
                    "template can mark it: {%% generation %%} … {%% endgeneration %%}",

@@ -204,6 +204,84 @@ START_TEST(blocks_are_found) {
 }
 END_TEST
 
+#define HI     "{\"role\": \"user\", \"content\": \"Hi\"}"
+#define MORE   "{\"role\": \"user\", \"content\": \"More\"}"
+#define YES    "{\"role\": \"assistant\", \"content\": \"Yes\"}"
+#define CALL   "{\"role\": \"assistant\", \"tool_calls\": [1]}"
+#define BOTH   "{\"role\": \"assistant\", \"content\": \"So\", \"tool_calls\": [1]}"
+#define RESULT "{\"role\": \"tool\", \"content\": \"warm\"}"
+#define LAST                                                                                       \
+    "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}"             \
+    "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+#define TURN   "{% for m in messages %}<{{ m.role }}>"
+#define PROMPT "{% if add_generation_prompt %}<assistant>{% endif %}"
+
+/* Templates that tell what stands before a message otherwise when others follow, or the end of it.
+ */
+static const struct {
+    const char *template, *messages, *said; /* said: of each message; NULL = it cannot be found */
+    const char *more;                       /* members of the request */
+} unmarked[] = {
+    /* tools stand before the last question */
+    {LAST "^{% for m in messages %}{% if loop.index0 == ns.last %}[tools]{% endif %}{{ '[' ~ "
+          "m.content ~ "
+          "']' if m.role == 'user' else m.content ~ '$' }}{% endfor %}",
+     HI "," YES "," MORE "," YES "," HI, "Yes$|Yes$|", ""},
+    /* only behind the last question, the assistant reasons */
+    {LAST TURN
+     "{% if m.role == 'assistant' and "
+     "loop.index0 > ns.last %}(hm){% endif %}{{ m.content if m.content else 'call' }}$\n{% endfor "
+     "%}" PROMPT,
+     HI "," CALL "," RESULT "," YES "," MORE "," YES, "call$\n|Yes$\n|(hm)Yes$\n|", ""},
+    /* there is a system's message before the first */
+    {"<system>S$" TURN "{{ m.content }}${% endfor %}" PROMPT, YES "," MORE "," YES, "Yes$|Yes$|",
+     ""},
+    /* the last message is followed by what ends texts */
+    {TURN
+     "{{ m.content }}$\n{% endfor %}{{ '<assistant>' if add_generation_prompt else eos_token }}",
+     HI "," YES "," MORE "," YES, "Yes$\n|Yes$\n</e>|", ""},
+    /* what is said beside a call is left out when an answer follows */
+    {TURN
+     "{% if m.tool_calls %}{{ m.content if loop.last }}call{% else %}{{ m.content }}{% endif %}$"
+     "{% endfor %}" PROMPT,
+     HI "," BOTH "," RESULT "," YES, "call$|Yes$|", ""},
+    /* or stands behind the result */
+    {"{% for m in messages %}{% if m.role == 'tool' %}{% elif m.tool_calls %}<assistant>call"
+     "{% for r in messages if r.role == 'tool' %}[{{ r.content }}]{% endfor %}{{ m.content }}$"
+     "{% else %}<{{ m.role }}>{{ m.content }}${% endif %}{% endfor %}" PROMPT,
+     HI "," BOTH "," RESULT "," YES, NULL, ""},
+    {TURN "{{ m.content }}${% endfor %}" PROMPT, HI "," YES "," MORE "," YES, "Yes$|Yes|",
+     ", \"continue_final_message\": true"},
+};
+
+START_TEST(unmarked_is_found) {
+    const char *path = mx_arena_printf(&arena, "/tmp/mx_chat_%d.jinja", (int)getpid());
+    const char *text = mx_arena_printf(&arena, "{\"messages\": [%s], \"eos_token\": \"</e>\"%s}",
+                                       unmarked[_i].messages, unmarked[_i].more);
+    const MxJson *json = mx_json_parse_value(&arena, text, strlen(text), MX_NOWHERE, &err);
+    MxChat *chat;
+    MxRendered out;
+    MxText told;
+    ck_assert(mx_file_write(path, unmarked[_i].template, strlen(unmarked[_i].template), &err) &&
+              mx_chat_open(&arena, (MxChatFrom){.named = path}, &chat, &err));
+    unlink(path);
+    bool ok = mx_chat_tell(&arena, chat, json, (MxWhere){.file = "f", .line = 3}, &out, &err);
+    mx_text_init(&told, &arena);
+    for (int i = 0; ok && i < out.n_spans; i++) {
+        mx_text_addn(&told, out.text + out.spans[i].start, out.spans[i].end - out.spans[i].start);
+        mx_text_addn(&told, "|", 1);
+    }
+    if (unmarked[_i].said)
+        ck_assert_str_eq(ok ? told.data : err.text.data, unmarked[_i].said);
+    else
+        ck_assert_str_eq(ok ? told.data : err.text.data,
+                         "f:3: what the assistant says in message 2 cannot be found in the text; a "
+                         "chat template can mark it: {% generation %} … {% endgeneration %}");
+    mx_error_release(&err);
+    err = (MxError){0};
+}
+END_TEST
+
 /* The text of what is masked, with "|" between stretches. */
 static const char *said(const MxConversation *made, const char *folder) {
     MxTokenizer *tokenizer;
@@ -340,6 +418,7 @@ Suite *chat_cases_suite(void) {
     tcase_add_test(tcase, messages_are_transformers);
     tcase_add_loop_test(tcase, request_is_refused, 0, MX_COUNT(refusals));
     tcase_add_test(tcase, blocks_are_found);
+    tcase_add_loop_test(tcase, unmarked_is_found, 0, MX_COUNT(unmarked));
     tcase_add_test(tcase, call_is_found);
     tcase_add_loop_test(tcase, said_is_found, 0, MX_COUNT(finds));
     tcase_add_loop_test(tcase, builtin_is_found_by_name, 0, 4);
