@@ -1,5 +1,5 @@
 #!/bin/sh
-# run.sh MXTRAIN MXDECODE — a server as its clients know it (clients.py, tools.py and reasoning.py, where there is
+# run.sh MXTRAIN MXDECODE — a server as its clients know it (clients.py, tools.py, reasoning.py and gemma.py, where there is
 # python3), over models of bytes that the script trains.  Run from the top folder.
 set -u
 train=$1 tool=$2
@@ -103,4 +103,8 @@ start reason --chat-template "$here/reason.jinja"
 is 'with reasoning' "$(sed 1,2d "$output")" 'calls of tools are read in the format hermes
 reasoning is told apart, as marked in the format think'
 serve reasoning.py
+
+start tools --chat-template "$here/gemma.jinja"
+is 'with calls that are only read' "$(sed 1,2d "$output")" 'calls of tools are read in the format gemma4'
+serve gemma.py
 finish
