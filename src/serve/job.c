@@ -261,7 +261,7 @@ static void read_answer(const Server *s, Choice *choice) {
                              .reasoning = s->habits.reasoning,
                              .state = choice->asked->state});
     choice->how.shown = s->shown;
-    choice->how.n_shown = s->n_shown;
+    choice->how.n_shown = format ? s->n_shown : s->n_reasoning_shown;
 }
 
 /* The replies, as by default, but for what the request says. With a seed, reply i to a prompt draws

@@ -22,8 +22,8 @@ typedef struct Server {
     Http *http;
     const char *name, *model, *models;
     Habits habits;  /* of the chat template */
-    int32_t *shown; /* [n_shown] special tokens that calls of tools have */
-    int n_shown;
+    int32_t *shown; /* [n_shown] special tokens that reasoning and calls of tools have */
+    int n_shown, n_reasoning_shown; /* the first ones are of reasoning */
     const MxVocabulary *vocabulary; /* NULL = no request has needed it so far */
     Guides guides;
     List waiting; /* with replies that have no row yet */

@@ -204,7 +204,7 @@ static void show(MxArena *arena, Server *s, const char *mark) {
     if (!n_bytes) s->shown[s->n_shown++] = id;
 }
 
-/* Special tokens among the marks of calls and of reasoning. */
+/* Special tokens among the marks of reasoning, and behind them those of calls. */
 static void find_shown(MxArena *arena, Server *s) {
     const CallFormat *format = s->habits.format;
     const Reasoning *reasoning = s->habits.reasoning;
@@ -214,8 +214,9 @@ static void find_shown(MxArena *arena, Server *s) {
     while (format && calls_mark(format, n)) n++;
     for (int i = 0; reasoning && reasoning_mark(reasoning, i); i++) n++;
     s->shown = mx_new_n(arena, int32_t, n + 1);
-    for (int i = 0; format && (mark = calls_mark(format, i)); i++) show(arena, s, mark);
     for (int i = 0; reasoning && (mark = reasoning_mark(reasoning, i)); i++) show(arena, s, mark);
+    s->n_reasoning_shown = s->n_shown;
+    for (int i = 0; format && (mark = calls_mark(format, i)); i++) show(arena, s, mark);
 }
 
 static bool open_server(MxArena *arena, const MxServe *what, Server *s, MxError *err) {
