@@ -199,12 +199,9 @@ static void check_sparsity(ConfigLoad *load, const MxConfig *c) {
                     "not available yet for %lld experts", (long long)c->num_experts);
 }
 
-/* Products of experts and of adapters have operands of their own. */
+/* Products of experts have operands of their own. */
 static void check_quantization(ConfigLoad *load, const MxConfig *c) {
     if (!GOOD(load, MX_KEY_quantization) || !*c->quantization) return;
-    if (GOOD(load, MX_KEY_enable_lora) && c->enable_lora)
-        config_fail(load, config_culprit(load, MX_KEY_quantization, MX_KEY_enable_lora),
-                    "%s is not available yet with lora.enable_lora=true", c->quantization);
     if (GOOD(load, MX_KEY_num_experts) && c->num_experts > 1 &&
         !strcmp(c->quantization, "fp8_full"))
         config_fail(load, config_culprit(load, MX_KEY_quantization, MX_KEY_num_experts),

@@ -453,7 +453,7 @@ static const char small[] =
     "head_dim=16 base_mlp_dim=64 vocab_size=300 max_target_length=16 per_device_batch_size=2 "
     "dataset_type=synthetic ";
 
-static double loss_of(const char *more) {
+static MxTrainState *state_of(const char *more) {
     MxConfig *config;
     MxTrainState *s;
     MxError err = {0};
@@ -461,7 +461,11 @@ static double loss_of(const char *more) {
               mx_train_state_open(&arena, config, &s, &err);
     ck_assert_msg(ok, "%s: %s", more, ok ? "" : err.text.data);
     mx_train_state_init(s);
-    MxBatch batch = mx_batch_new(&arena, 2, config->max_target_length);
+    return s;
+}
+
+static double loss_of_state(MxTrainState *s) {
+    MxBatch batch = mx_batch_new(&arena, 2, mx_train_state_config(s)->max_target_length);
     for (int64_t i = 0; i < batch.rows * batch.length; i++) {
         batch.field[MX_INPUTS][i] = (int32_t)(37 * i % 300);
         batch.field[MX_TARGETS][i] = (int32_t)(37 * (i + 1) % 300);
@@ -469,6 +473,10 @@ static double loss_of(const char *more) {
         batch.field[MX_INPUTS_SEGMENTATION][i] = batch.field[MX_TARGETS_SEGMENTATION][i] = 1;
     }
     return mx_train_loss_and_grad(s, &batch).loss;
+}
+
+static double loss_of(const char *more) {
+    return loss_of_state(state_of(more));
 }
 
 /* Every block's products are rounded, and none but theirs: the loss moves, and not far. */
@@ -479,6 +487,8 @@ static const char *const models[] = {
     "decoder_block=deepseek attention_type=mla first_num_dense_layers=1 kv_lora_rank=32 "
     "q_lora_rank=32 qk_nope_head_dim=16 qk_rope_head_dim=8 v_head_dim=16 num_experts=4 "
     "num_experts_per_tok=2 shared_experts=1 base_moe_mlp_dim=48",
+    "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 lora.lora_weight_qtype=nf4 "
+    "lora.lora_tile_size=8",
 };
 
 START_TEST(losses_move_a_little) {
@@ -501,6 +511,32 @@ START_TEST(groups_must_fit) {
                                  "weight_sparsity_m=7 does not divide the 1024 elements of "
                                  "decoder/layers_0/self_attention/query/kernel"));
     mx_error_release(&err);
+    mx_arena_release(&arena);
+}
+END_TEST
+
+/* Adapters that are 0 change nothing. What reaches them is what other products have rounded, so
+ * their gradients are near those without. */
+START_TEST(adapters_are_not_rounded) {
+    enum { FORMATS = 2 };
+    static const char *const formats[FORMATS] = {"", "quantization=int8"};
+    static const char adapters[] = "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8";
+    MxTree tree[FORMATS];
+    for (int i = 0; i < FORMATS; i++) {
+        MxTrainState *s = state_of(mx_arena_printf(&arena, "%s %s", formats[i], adapters));
+        double loss = loss_of_state(s);
+        ck_assert_double_eq(loss, loss_of(formats[i]));
+        tree[i] = golden_gradient_tree(&arena, s);
+    }
+    for (int leaf = 0; leaf < tree[0].n; leaf++) {
+        const MxLeaf *plain = &tree[0].leaves[leaf], *rounded = &tree[1].leaves[leaf];
+        ck_assert(!plain->data == !strstr(plain->path, "_lora_"));
+        if (!plain->data) continue;
+        double error = golden_error(rounded->data, plain->data, mx_shape_count(plain->shape));
+        bool is_b = mx_text_has_suffix(plain->path, "_lora_b");
+        ck_assert_msg(is_b == (error > 0), "%s is off by %g", plain->path, error);
+        ck_assert_msg(error < 0.1, "%s is off by %g", plain->path, error);
+    }
     mx_arena_release(&arena);
 }
 END_TEST
@@ -545,6 +581,7 @@ Suite *quantized_suite(void) {
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, losses_move_a_little, 0, MX_COUNT(models));
     tcase_add_test(tcase, groups_must_fit);
+    tcase_add_test(tcase, adapters_are_not_rounded);
     tcase_add_test(tcase, runs_go_on_exactly);
     suite_add_tcase(suite, tcase);
     return suite;
