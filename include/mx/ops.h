@@ -113,19 +113,24 @@ typedef struct MxScaleAttr {
 MxValue mx_scale(MxTrace *t, MxValue x, double factor);
 MxValue mx_plus(MxTrace *t, MxValue x, double constant);
 
-typedef struct MxDropoutAttr {
-    double rate; /* 0 to 1 */
+/* Which elements of a random sequence those of x [B, .., D] get: element (b, .., d) that of index
+ * (rows[b], .., d) in an array of x's shape, in row-major order. With by_column the dims between
+ * the first and the last one do not count, so that elements along them get the same. The sequence
+ * depends only on (seed, stream, step), not on the mesh and not on how a batch is split. rows i32
+ * [B], step i32 scalar. The random numbers are Philox's, with a key computed by Philox from (seed,
+ * stream, step). */
+typedef struct MxRandomAttr {
+    double amount; /* the rate of a dropout, 0 to 1; the range of noise */
     uint64_t seed, stream;
-    int64_t width, first; /* x's last dim, and the first element of this rank's part of it */
-} MxDropoutAttr;
+    bool by_column;
+    MxShape whole;              /* of x on all ranks */
+    int64_t first[MX_MAX_RANK]; /* index of this rank's first element along dims 1 .. */
+} MxRandomAttr;
 
-/* mx_dropout — sets a share `rate` of the columns of x [B, .., D] to 0 and multiplies the others by
- * 1 / (1 - rate). Column d of row b is dropped everywhere or nowhere along the dims between.
- * Element rows[b] D + d of a random sequence decides; the sequence depends only on (seed, stream,
- * step), not on the mesh and not on how a batch is split. rows i32 [B], step i32 scalar. The random
- * numbers are Philox's, with a key computed by Philox from (seed, stream, step). Source: Srivastava
- * et al. 2014; flax.linen.Dropout with broadcast_dims as in MaxText. */
-MxValue mx_dropout(MxTrace *t, MxValue x, MxValue rows, MxValue step, MxDropoutAttr attr);
+/* mx_dropout — sets a share `amount` of the elements of x, or of its columns, to 0 and multiplies
+ * the others by 1 / (1 - amount). Source: Srivastava et al. 2014; torch.nn.Dropout; by_column:
+ * flax.linen.Dropout with broadcast_dims as in MaxText. */
+MxValue mx_dropout(MxTrace *t, MxValue x, MxValue rows, MxValue step, MxRandomAttr attr);
 
 typedef struct MxSoftcapAttr {
     double cap;

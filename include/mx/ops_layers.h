@@ -37,7 +37,7 @@ typedef struct MxDrawIdsAttr {
 /* mx_draw_ids — k indices of the last dim by chance, i32 [B, T, k]: all are equally likely, each
  * whatever the others are, so that some may be equal. Of x f32 [B, T, n], n < 2^31, only the shape
  * is read. Index c of token t of row b is floor(n w / 2^32), where w is word (rows[b] T + t) k + c
- * of the random sequence that mx_dropout describes; rows i32 [B], step i32 scalar. Source: MaxText
+ * of the random sequence of MxRandomAttr; rows i32 [B], step i32 scalar. Source: MaxText
  * layers/moe.py random_routing @e591f30c. */
 MxValue mx_draw_ids(MxTrace *t, MxValue x, MxValue rows, MxValue step, MxDrawIdsAttr attr);
 

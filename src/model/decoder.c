@@ -55,14 +55,19 @@ MxValue model_times(const Pass *p, MxValue x, int leaf) {
     return model_scaled(p->t, x, model_weight(p, leaf));
 }
 
+MxRandomAttr model_random(const Pass *p, double amount) {
+    return (MxRandomAttr){.amount = amount,
+                          .seed = (uint64_t)p->model->config->init_weights_seed,
+                          .stream = (uint64_t)p->draws->n_streams++};
+}
+
 /* Source: MaxText layers/linears.py, Dropout; models/llama2.py @e591f30c, where the whole stream
  * passes through it. */
 MxValue model_drop(const Pass *p, MxValue x) {
     const MxConfig *c = p->model->config;
     if (!p->draws || !mx_config_drops(c)) return x;
-    MxDropoutAttr attr = {.rate = c->dropout_rate,
-                          .seed = (uint64_t)c->init_weights_seed,
-                          .stream = (uint64_t)p->draws->n_streams++};
+    MxRandomAttr attr = model_random(p, c->dropout_rate);
+    attr.by_column = true;
     return mx_dropout(p->t, x, p->draws->rows, p->draws->step, attr);
 }
 

@@ -280,8 +280,10 @@ void model_project_apart(const Pass *p, MxValue x, Dense dense, int n, const MxS
                          MxValue *y);
 /* model_project_groups — y[b, t, g, :] = x[b, t, g, :] kernel[numbers[b, t, g]] (moe.c). */
 MxValue model_project_groups(const Pass *p, MxValue x, MxValue numbers, Dense dense);
-/* model_drop — x [B, .., D] without what is left out here by chance; dims between alike.
+/* model_random — the next of the random sequences of p->draws, for elements of some x.
+ * model_drop — x [B, .., D] without what is left out here by chance; dims between alike.
  * model_draw — mx_draw_ids, of p->draws. */
+MxRandomAttr model_random(const Pass *p, double amount);
 MxValue model_drop(const Pass *p, MxValue x);
 MxValue model_draw(const Pass *p, MxValue x, int64_t k);
 /* model_scaled — x times the one element of w, of x's dtype. model_times — of a leaf. */

@@ -82,13 +82,8 @@ static MxValue shuffle(const Sight *s, MxValue x) {
 static MxValue drop(const Pass *p, MxValue x) {
     const MxConfig *c = p->model->config;
     if (!p->draws || !mx_model_drops_images(c)) return x;
-    MxShape shape = mx_trace_type(p->t, x).shape;
-    MxDropoutAttr attr = {.rate = c->projector_dropout_for_vit,
-                          .seed = (uint64_t)c->init_weights_seed,
-                          .stream = (uint64_t)p->draws->n_streams++};
-    x = mx_reshape(p->t, x, MX_SHAPE(shape.dim[0], shape.dim[1] * shape.dim[2]));
-    x = mx_dropout(p->t, x, p->draws->rows, p->draws->step, attr);
-    return mx_reshape(p->t, x, shape);
+    return mx_dropout(p->t, x, p->draws->rows, p->draws->step,
+                      model_random(p, c->projector_dropout_for_vit));
 }
 
 static MxValue see(const Sight *outer, const void *own) {

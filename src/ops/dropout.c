@@ -1,14 +1,13 @@
-/* dropout.c — what is left to chance: dropout of columns, whose gradient drops the same ones, and
- * indices that are drawn. */
+/* dropout.c — what is left to chance: dropout, whose gradient drops the same elements, and indices
+ * that are drawn. */
 #include <mx/ops.h>
 
 #include "internal.h"
 
 enum { X, ROWS, STEP, INPUTS };
 
-MxValue mx_dropout(MxTrace *t, MxValue x, MxValue rows, MxValue step, MxDropoutAttr attr) {
-    MxShape shape = mx_trace_type(t, x).shape;
-    attr.width = shape.rank ? shape.dim[shape.rank - 1] : 0;
+MxValue mx_dropout(MxTrace *t, MxValue x, MxValue rows, MxValue step, MxRandomAttr attr) {
+    attr.whole = mx_trace_type(t, x).shape;
     return mx_trace_node(t, &op_dropout, (MxValue[]){x, rows, step}, INPUTS, &attr);
 }
 
@@ -20,15 +19,22 @@ static bool has_sequence(MxInfer *infer) {
            mx_infer_fail(infer, "rows must have x's first dim");
 }
 
-static bool dropout_infer(MxInfer *infer) {
-    const MxDropoutAttr *attr = infer->attr;
+static bool random_infer(MxInfer *infer) {
+    const MxRandomAttr *attr = infer->attr;
     MxShape x = infer->in[X].shape;
     infer->out[0] = infer->in[X];
     if (!ops_is_real(infer, X) || !has_sequence(infer)) return false;
-    if (attr->first < 0 || attr->first + x.dim[x.rank - 1] > attr->width)
-        return mx_infer_fail(infer, "x is no part of rows of %lld", (long long)attr->width);
-    return (attr->rate >= 0 && attr->rate <= 1) ||
-           mx_infer_fail(infer, "a rate of %g is not within 0 and 1", attr->rate);
+    bool is_part = x.rank == attr->whole.rank;
+    for (int d = 1; is_part && d < x.rank; d++)
+        is_part = attr->first[d] >= 0 && attr->first[d] + x.dim[d] <= attr->whole.dim[d];
+    return is_part || mx_infer_fail(infer, "x is no part of the whole");
+}
+
+static bool dropout_infer(MxInfer *infer) {
+    const MxRandomAttr *attr = infer->attr;
+    return random_infer(infer) &&
+           ((attr->amount >= 0 && attr->amount <= 1) ||
+            mx_infer_fail(infer, "a rate of %g is not within 0 and 1", attr->amount));
 }
 
 static void dropout_vjp(const MxVjp *v) {
@@ -36,33 +42,40 @@ static void dropout_vjp(const MxVjp *v) {
     v->dx[X] = mx_trace_node(v->t, &op_dropout, in, INPUTS, v->attr);
 }
 
-static void dropout_cut(MxFactors *f) {
+static void random_cut(MxFactors *f) {
     ops_cut_alike(f);
     f->in_dim[ROWS][0] = f->out_dim[0][0];
+}
+
+static void dropout_cut(MxFactors *f) {
+    random_cut(f);
     f->linear = 1u << X;
 }
 
-static void dropout_localize(const MxShare *share, void *attr) {
-    ((MxDropoutAttr *)attr)->first = share->start[share->out[0].shape.rank - 1];
+static void random_localize(const MxShare *share, void *attr) {
+    MxRandomAttr *a = attr;
+    for (int d = 1; d < share->out[0].shape.rank; d++) a->first[d] = share->start[d];
 }
 
-static void dropout_print(MxText *text, const void *attr) {
-    const MxDropoutAttr *a = attr;
-    mx_text_add(text, "%.9g stream %llu", a->rate, (unsigned long long)a->stream);
-    if (a->first) mx_text_add(text, " from %lld", (long long)a->first);
+static void random_print(MxText *text, const void *attr) {
+    const MxRandomAttr *a = attr;
+    mx_text_add(text, "%.9g stream %llu", a->amount, (unsigned long long)a->stream);
+    if (a->by_column) mx_text_add(text, " by column");
+    for (int d = 1; d < a->whole.rank; d++)
+        if (a->first[d]) mx_text_add(text, " dim %d from %lld", d, (long long)a->first[d]);
 }
 
 const MxOp op_dropout = {
     .name = "dropout",
     .arity = INPUTS,
     .inplace = 1,
-    .attr_bytes = sizeof(MxDropoutAttr),
+    .attr_bytes = sizeof(MxRandomAttr),
     .infer = dropout_infer,
     .vjp = dropout_vjp,
     .partition = dropout_cut,
-    .localize = dropout_localize,
-    .print = dropout_print,
-    .doc = "x without columns that are left out by chance",
+    .localize = random_localize,
+    .print = random_print,
+    .doc = "x without elements, or columns, that are left out by chance",
 };
 
 /* ---- indices */

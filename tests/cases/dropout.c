@@ -1,4 +1,4 @@
-/* dropout.c — columns that are left out, and indices that are drawn, by chance. */
+/* dropout.c — elements and columns that are left out, and indices that are drawn, by chance. */
 #include "cases.h"
 
 #include <math.h>
@@ -11,40 +11,59 @@ static double word(const Reference *r, uint64_t seed, uint64_t stream, uint64_t 
     return words[e % 4];
 }
 
-static void ref_dropout(const Reference *r) {
-    const MxDropoutAttr *a = r->attr;
+/* Of element i of x: its word, as a share of all that words can be. */
+static double share_of(const Reference *r, const MxRandomAttr *a, int64_t i) {
     MxShape x = r->in_type[0].shape;
-    int64_t width = x.dim[x.rank - 1], n = element_count(r->in_type[0]), each = n / x.dim[0];
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t row = (uint64_t)r->in[1][i / each];
-        uint64_t e = row * (uint64_t)a->width + (uint64_t)(a->first + i % width);
-        bool is_left_out = word(r, a->seed, a->stream, e) < a->rate * 4294967296.0;
-        r->out[0][i] = is_left_out ? 0 : r->in[0][i] / (1 - a->rate);
-    }
+    int64_t at[MX_MAX_RANK] = {0};
+    for (int d = x.rank - 1; d >= 0; i /= x.dim[d--]) at[d] = i % x.dim[d];
+    uint64_t e = (uint64_t)r->in[1][at[0]];
+    for (int d = 1; d < x.rank; d++)
+        if (d == x.rank - 1 || !a->by_column)
+            e = e * (uint64_t)a->whole.dim[d] + (uint64_t)(a->first[d] + at[d]);
+    return word(r, a->seed, a->stream, e) / 4294967296.0;
 }
 
-#define DROP(...) ATTR(MxDropoutAttr, .seed = 0x1234567890, .stream = 3, __VA_ARGS__)
+static void ref_dropout(const Reference *r) {
+    const MxRandomAttr *a = r->attr;
+    for (int64_t i = 0; i < element_count(r->in_type[0]); i++)
+        r->out[0][i] = share_of(r, a, i) < a->amount ? 0 : r->in[0][i] / (1 - a->amount);
+}
+
+#define DROP(rate, ...)                                                                            \
+    ATTR(MxRandomAttr, .amount = rate, .seed = 0x1234567890, .stream = 3, .whole = __VA_ARGS__)
+#define WHOLE(n, ...)                                                                              \
+    {                                                                                              \
+        .rank = n, .dim = { __VA_ARGS__ }                                                          \
+    }
+#define COLUMNS .by_column = true
 
 // clang-format off
 const OpTest test_dropout = {
     CASES(
-        {"a third", DROP(.rate = 0.3, .width = 37), "x3,5,37 i3:ids9 i:ids100", NULL, 0},
-        {"half, large", DROP(.rate = 0.5, .width = 1030), "x5,41,1030 i5:ids900 i:ids100000", NULL, 0},
-        {"nothing", DROP(.rate = 0, .width = 6), "x2,3,6 i2 i", NULL, 0},
-        {"all", DROP(.rate = 1, .width = 6), "x2,3,6 i2 i", NULL, CASE_NO_SLOPE},
-        {"nothing between", DROP(.rate = 0.5, .width = 301), "x7,301 i7:ids70 i:ids9", NULL, 0},
-        {"heads", DROP(.rate = 0.5, .width = 5), "x2,3,4,5 i2:ids7 i:ids9", NULL, 0},
-        {"a part", DROP(.rate = 0.5, .width = 40, .first = 7), "x2,3,19 i2:ids7 i:ids9", NULL, 0},
-        {NULL, DROP(.rate = 0.5, .width = 6), "b2,3,6 i2 i", "b2,3,6", 0},
-        {NULL, DROP(.rate = 0.3, .width = 16), "f8,4,16 i8:ids70 i:ids9", NULL, CASE_RANKS},
-        {NULL, DROP(.rate = 0.3, .width = 16), "b8,4,16 i8:ids70 i:ids9", NULL, CASE_RANKS}),
+        {"a third", DROP(0.3, WHOLE(3, 9, 5, 37)), "x3,5,37 i3:ids9 i:ids100", NULL, 0},
+        {"half, large", DROP(0.5, WHOLE(3, 5, 41, 1030)), "x5,41,1030 i5:ids900 i:ids100000", NULL, 0},
+        {"heads", DROP(0.5, WHOLE(4, 2, 3, 4, 5)), "x2,3,4,5 i2:ids7 i:ids9", NULL, 0},
+        {"a part", DROP(0.5, WHOLE(4, 2, 9, 4, 40), .first = {0, 5, 2, 7}), "x2,3,2,19 i2:ids7 i:ids9", NULL, 0},
+        {"columns, a third", DROP(0.3, WHOLE(3, 9, 5, 37), COLUMNS), "x3,5,37 i3:ids9 i:ids100", NULL, 0},
+        {"columns, half, large", DROP(0.5, WHOLE(3, 5, 41, 1030), COLUMNS), "x5,41,1030 i5:ids900 i:ids100000", NULL, 0},
+        {"nothing", DROP(0, WHOLE(3, 2, 3, 6), COLUMNS), "x2,3,6 i2 i", NULL, 0},
+        {"all", DROP(1, WHOLE(3, 2, 3, 6), COLUMNS), "x2,3,6 i2 i", NULL, CASE_NO_SLOPE},
+        {"nothing between", DROP(0.5, WHOLE(2, 70, 301)), "x7,301 i7:ids70 i:ids9", NULL, 0},
+        {"columns, heads", DROP(0.5, WHOLE(4, 2, 3, 4, 5), COLUMNS), "x2,3,4,5 i2:ids7 i:ids9", NULL, 0},
+        {"columns, a part", DROP(0.5, WHOLE(3, 2, 9, 40), COLUMNS, .first = {0, 4, 7}), "x2,3,19 i2:ids7 i:ids9", NULL, 0},
+        {NULL, DROP(0.5, WHOLE(3, 2, 3, 6)), "b2,3,6 i2 i", "b2,3,6", 0},
+        {NULL, DROP(0.3, WHOLE(3, 8, 4, 16)), "f8,4,16 i8:ids70 i:ids9", NULL, CASE_RANKS},
+        {NULL, DROP(0.3, WHOLE(4, 8, 4, 2, 16)), "b8,4,2,16 i8:ids70 i:ids9", NULL, CASE_RANKS},
+        {NULL, DROP(0.3, WHOLE(3, 8, 4, 16), COLUMNS), "f8,4,16 i8:ids70 i:ids9", NULL, CASE_RANKS},
+        {NULL, DROP(0.3, WHOLE(3, 8, 4, 16), COLUMNS), "b8,4,16 i8:ids70 i:ids9", NULL, CASE_RANKS}),
     WRONG(
-        {DROP(.rate = 0.5, .width = 6), "f2,3,6 i3 i", "rows must have x's first dim"},
-        {DROP(.rate = 0.5, .width = 6), "f6 i6 i", "rows must have x's first dim"},
-        {DROP(.rate = 0.5, .width = 6), "f2,3,6 f2 i", "input 1 must be int32 of rank 1"},
-        {DROP(.rate = 0.5, .width = 6), "f2,3,6 i2 i1", "input 2 must be int32 of rank 0"},
-        {DROP(.rate = 0.5, .width = 6, .first = 1), "f2,3,6 i2 i", "x is no part of rows of 6"},
-        {DROP(.rate = 1.5, .width = 6), "f2,3,6 i2 i", "a rate of 1.5 is not within 0 and 1"}),
+        {DROP(0.5, WHOLE(3, 2, 3, 6)), "f2,3,6 i3 i", "rows must have x's first dim"},
+        {DROP(0.5, WHOLE(1, 6)), "f6 i6 i", "rows must have x's first dim"},
+        {DROP(0.5, WHOLE(3, 2, 3, 6)), "f2,3,6 f2 i", "input 1 must be int32 of rank 1"},
+        {DROP(0.5, WHOLE(3, 2, 3, 6)), "f2,3,6 i2 i1", "input 2 must be int32 of rank 0"},
+        {DROP(0.5, WHOLE(2, 2, 6)), "f2,3,6 i2 i", "x is no part of the whole"},
+        {DROP(0.5, WHOLE(3, 2, 3, 6), .first = {0, 0, 1}), "f2,3,6 i2 i", "x is no part of the whole"},
+        {DROP(1.5, WHOLE(3, 2, 3, 6)), "f2,3,6 i2 i", "a rate of 1.5 is not within 0 and 1"}),
     .reference = ref_dropout,
     .flows = 1 << 0,
 };

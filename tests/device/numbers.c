@@ -268,10 +268,10 @@ static const double rates[] = {0.1, 0.5, 0.9};
 
 /* Which columns of ones are left out, 1 or 0 [DROPS]; the dims between agree. */
 static void drop(double rate, uint64_t stream, int32_t step, bool *is_left_out) {
-    MxDropoutAttr attr = {.rate = rate, .seed = 5, .stream = stream, .width = DROP_WIDTH};
-    MxType in[] = {{MX_F32, MX_SHAPE(DROP_ROWS, DROP_BETWEEN, DROP_WIDTH)},
-                   {MX_I32, MX_SHAPE(DROP_ROWS)},
-                   {MX_I32, MX_SCALAR}};
+    const MxShape x = MX_SHAPE(DROP_ROWS, DROP_BETWEEN, DROP_WIDTH);
+    MxRandomAttr attr = {
+        .amount = rate, .seed = 5, .stream = stream, .by_column = true, .whole = x};
+    MxType in[] = {{MX_F32, x}, {MX_I32, MX_SHAPE(DROP_ROWS)}, {MX_I32, MX_SCALAR}};
     Probe *p = probe_open(&(MxDeviceConfig){0}, &(ProbeOp){&op_dropout, &attr, in, 3, 0});
     for (int i = 0; i < DROPS * DROP_BETWEEN; i++) ((float *)p->in[0])[i] = 1;
     for (int i = 0; i < DROP_ROWS; i++) ((int32_t *)p->in[1])[i] = i;

@@ -1,5 +1,5 @@
-/* dropout.c — what is left to chance. Of dropout of columns the factors of each column of each row
- * of the batch are computed first, then all of x is processed once. */
+/* dropout.c — what is left to chance. Rows of x that get the same draws are processed together, a
+ * block of columns at a time, whose factors are computed once. */
 #include "kernel.h"
 
 /* ---- the words of a random sequence */
@@ -28,82 +28,89 @@ static int64_t next_words(Sequence s, uint64_t from, uint32_t word[MOST_WORDS]) 
 
 /* ---- dropout */
 
-typedef struct Dropout {
+typedef struct Random {
     const MxKernelCall *call;
-    const MxDropoutAttr *attr;
-    int64_t batch, between, width; /* of what is here */
+    const MxRandomAttr *attr;
+    MxShape x;
+    int64_t between, width; /* of what is here */
     Sequence sequence;
-    float *factor; /* [batch, width] */
-} Dropout;
+} Random;
 
-static Dropout dropout_of(const MxKernelCall *call) {
-    MxShape x = call->in_type[0].shape;
-    Dropout d = {.call = call,
-                 .attr = call->attr,
-                 .batch = x.dim[0],
-                 .width = x.dim[x.rank - 1],
-                 .between = 1,
-                 .factor = call->scratch};
-    for (int i = 1; i < x.rank - 1; i++) d.between *= x.dim[i];
-    return d;
+static Random random_of(const MxKernelCall *call) {
+    Random r = {.call = call,
+                .attr = call->attr,
+                .x = call->in_type[0].shape,
+                .between = 1,
+                .width = call->in_type[0].shape.dim[call->in_type[0].shape.rank - 1]};
+    for (int d = 1; d < r.x.rank - 1; d++) r.between *= r.x.dim[d];
+    r.sequence = sequence_of(r.attr->seed, r.attr->stream, call->in[2]);
+    return r;
 }
 
-static size_t factors_scratch(const MxDevice *device, const MxKernelCall *call) {
-    (void)device;
-    Dropout d = dropout_of(call);
-    return (size_t)(d.batch * d.width) * sizeof(float);
+/* Which element of the sequence the first of a row is. */
+static uint64_t first_of(const Random *r, int64_t row) {
+    const MxRandomAttr *a = r->attr;
+    int last = r->x.rank - 1;
+    int64_t rest = row % r->between, below = r->between;
+    uint64_t at = (uint64_t)((const int32_t *)r->call->in[1])[row / r->between];
+    for (int d = 1; d < last && !a->by_column; d++) {
+        below /= r->x.dim[d];
+        at = at * (uint64_t)a->whole.dim[d] + (uint64_t)(a->first[d] + rest / below);
+        rest %= below;
+    }
+    return at * (uint64_t)a->whole.dim[last] + (uint64_t)a->first[last];
 }
 
-/* Those of one row of the batch, from element `from` of the sequence on. */
-static void find_factors(const Dropout *d, uint64_t from, float *factor) {
+static void find_factors(const Random *r, uint64_t from, int64_t n, float *factor) {
     const double range = 4294967296.0; /* of a word */
-    uint64_t least = (uint64_t)(d->attr->rate * range);
-    float kept = d->attr->rate < 1 ? (float)(1 / (1 - d->attr->rate)) : 0.0f;
+    uint64_t least = (uint64_t)(r->attr->amount * range);
+    float kept = r->attr->amount < 1 ? (float)(1 / (1 - r->attr->amount)) : 0.0f;
     uint32_t word[MOST_WORDS];
-    for (int64_t i = 0, n; i < d->width; i += n) {
-        n = cpu_min(next_words(d->sequence, from + (uint64_t)i, word), d->width - i);
-        for (int64_t k = 0; k < n; k++) factor[i + k] = word[k] < least ? 0.0f : kept;
+    for (int64_t i = 0, made; i < n; i += made) {
+        made = cpu_min(next_words(r->sequence, from + (uint64_t)i, word), n - i);
+        for (int64_t k = 0; k < made; k++) factor[i + k] = word[k] < least ? 0.0f : kept;
     }
 }
 
-static void factor_rows(const void *context, int64_t begin, int64_t end, int worker) {
-    (void)worker;
-    const Dropout *d = context;
-    const int32_t *rows = d->call->in[1];
-    for (int64_t b = begin; b < end; b++)
-        find_factors(d, (uint64_t)rows[b] * (uint64_t)d->attr->width + (uint64_t)d->attr->first,
-                     d->factor + b * d->width);
+/* A block of columns of n rows that are one behind the other. */
+static void drop_block(const Random *r, int64_t at, int64_t n, int64_t width, const float *factor) {
+    MxDtype dtype = r->call->in_type[0].dtype;
+    float in_block[CPU_BLOCK], out_block[CPU_BLOCK];
+    for (int64_t row = 0; row < n; row++, at += r->width) {
+        const float *x = cpu_read(r->call->in[0], dtype, at, width, in_block);
+        float *y = cpu_place(r->call->out[0], dtype, at, out_block);
+#pragma omp simd
+        for (int64_t k = 0; k < width; k++) y[k] = factor[k] > 0.0f ? x[k] * factor[k] : 0;
+        cpu_write(y, width, r->call->out[0], dtype, at);
+    }
 }
 
-/* Rows of x, a block of columns at a time. */
 static void drop_rows(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
-    const Dropout *d = context;
-    MxDtype dtype = d->call->in_type[0].dtype;
-    float in_block[CPU_BLOCK], out_block[CPU_BLOCK];
-    for (int64_t row = begin; row < end; row++) {
-        const float *factor = d->factor + row / d->between * d->width;
-        for (int64_t i = 0, n; i < d->width; i += n) {
-            int64_t at = row * d->width + i;
-            n = cpu_min(CPU_BLOCK, d->width - i);
-            const float *x = cpu_read(d->call->in[0], dtype, at, n, in_block);
-            float *y = cpu_place(d->call->out[0], dtype, at, out_block);
-#pragma omp simd
-            for (int64_t k = 0; k < n; k++) y[k] = factor[i + k] > 0.0f ? x[k] * factor[i + k] : 0;
-            cpu_write(y, n, d->call->out[0], dtype, at);
+    const Random *r = context;
+    float factor[CPU_BLOCK];
+    for (int64_t row = begin, alike; row < end; row += alike) {
+        int64_t left = r->between - row % r->between;
+        alike = r->attr->by_column ? cpu_min(end - row, left) : 1;
+        uint64_t from = first_of(r, row);
+        for (int64_t i = 0, n; i < r->width; i += n) {
+            n = cpu_min(CPU_BLOCK, r->width - i);
+            find_factors(r, from + (uint64_t)i, n, factor);
+            drop_block(r, row * r->width + i, alike, n, factor);
         }
     }
 }
 
+/* Of columns so many rows that their factors take little of the time. */
 static void dropout_run(const MxDevice *device, const MxKernelCall *call) {
-    Dropout d = dropout_of(call);
-    if (!call->out[0] || !d.width) return;
-    d.sequence = sequence_of(d.attr->seed, d.attr->stream, call->in[2]);
-    cpu_for(device, d.batch, cpu_max(1, CPU_BLOCK / d.width), factor_rows, &d);
-    cpu_for(device, d.batch * d.between, cpu_max(1, CPU_PIECE / d.width), drop_rows, &d);
+    enum { STRETCH = 16 };
+    Random r = random_of(call);
+    int64_t least = r.attr->by_column ? STRETCH : 1;
+    if (!call->out[0] || !r.width) return;
+    cpu_for(device, r.x.dim[0] * r.between, cpu_max(least, CPU_PIECE / r.width), drop_rows, &r);
 }
 
-const MxKernel cpu_dropout = {.scratch = factors_scratch, .run = dropout_run};
+const MxKernel cpu_dropout = {.run = dropout_run};
 
 /* ---- indices */
 

@@ -204,33 +204,47 @@ static void init_run(const MxDevice *device, const MxKernelCall *call) {
 }
 GPU_KERNEL(init, .run = init_run);
 
-/* ---- dropout: a thread has a few columns of a row of the batch, whose factors hold for a stretch
- * of the rows between */
+/* ---- dropout: a thread has a few columns of a row of what gets draws of its own, whose factors
+ * hold for a stretch of the rows that get the same */
 
-typedef struct Dropout {
+typedef struct Random {
     GpuArray x, y;
     const int32_t *rows, *step;
-    uint64_t seed, stream, least;         /* words from this on are kept */
-    int64_t between, width, whole, first; /* width: of what is here */
+    uint64_t seed, stream, least; /* words from this on are kept */
+    int64_t alike, width;         /* rows with the same draws; columns, of what is here */
+    int64_t between, n_dims;      /* rows of a row of the batch; dims of them that have draws … */
+    int64_t dim[MX_MAX_RANK], whole[MX_MAX_RANK], first[MX_MAX_RANK]; /* … and the columns */
     unsigned tiles, stretches;
     int64_t stretch; /* rows of it */
     float kept;
     bool has_quads;
-} Dropout;
+} Random;
+
+/* Which element of the sequence the first of a row is. */
+__device__ static inline uint64_t first_of(const Random &r, int64_t row) {
+    int64_t rest = row % r.between, below = r.between;
+    uint64_t at = (uint64_t)r.rows[row / r.between];
+    for (int d = 0; d < r.n_dims; d++) {
+        below /= r.dim[d];
+        at = at * (uint64_t)r.whole[d] + (uint64_t)(r.first[d] + rest / below);
+        rest %= below;
+    }
+    return at * (uint64_t)r.whole[r.n_dims] + (uint64_t)r.first[r.n_dims];
+}
 
 /* Of columns from `from` on in the sequence. */
-__device__ static inline void find_factors(const Dropout &d, uint64_t from, float *factor) {
+__device__ static inline void find_factors(const Random &r, uint64_t from, float *factor) {
     uint32_t word[2 * WORDS];
-    uint64_t seed = key_of(d.seed, d.stream, *d.step);
+    uint64_t seed = key_of(r.seed, r.stream, *r.step);
     int skipped = (int)(from % WORDS);
-    philox(seed, d.stream, from / WORDS, word);
-    philox(seed, d.stream, from / WORDS + 1, word + WORDS);
+    philox(seed, r.stream, from / WORDS, word);
+    if (skipped) philox(seed, r.stream, from / WORDS + 1, word + WORDS);
 #pragma unroll
     for (int i = 0; i < GPU_QUAD; i++) {
         uint32_t own = word[i];
 #pragma unroll
         for (int k = 1; k < WORDS; k++) own = skipped == k ? word[i + k] : own;
-        factor[i] = own < d.least ? 0.0f : d.kept;
+        factor[i] = own < r.least ? 0.0f : r.kept;
     }
 }
 
@@ -239,63 +253,77 @@ __device__ static inline float dropped(float x, float factor) {
 }
 
 /* Rows [row, end) of four columns, ABREAST rows at a time. */
-__device__ static inline void drop_quads(const Dropout &d, int64_t at, int64_t row, int64_t end,
+__device__ static inline void drop_quads(const Random &r, int64_t at, int64_t row, int64_t end,
                                          const float *factor) {
     constexpr int ABREAST = 4;
     for (; row < end; row += ABREAST) {
         GpuQuad quad[ABREAST];
 #pragma unroll
         for (int k = 0; k < ABREAST; k++)
-            if (row + k < end) quad[k] = gpu_load_quad(d.x, at + (row + k) * d.width);
+            if (row + k < end) quad[k] = gpu_load_quad(r.x, at + (row + k) * r.width);
 #pragma unroll
         for (int k = 0; k < ABREAST; k++) {
             float x[GPU_QUAD];
             if (row + k >= end) break;
-            gpu_open_quad(d.x.dtype, quad[k], x);
+            gpu_open_quad(r.x.dtype, quad[k], x);
             for (int i = 0; i < GPU_QUAD; i++) x[i] = dropped(x[i], factor[i]);
-            gpu_put_quad(d.y, at + (row + k) * d.width, x);
+            gpu_put_quad(r.y, at + (row + k) * r.width, x);
         }
     }
 }
 
-__global__ void __launch_bounds__(GPU_BLOCK, 4) dropout_kernel(Dropout d) {
-    int64_t column = ((int64_t)(blockIdx.x % d.tiles) * GPU_BLOCK + threadIdx.x) * GPU_QUAD;
-    int64_t b = blockIdx.x / d.tiles / d.stretches, at = b * d.between * d.width + column;
-    int64_t row = blockIdx.x / d.tiles % d.stretches * d.stretch;
-    int64_t end = gpu_min(d.between, row + d.stretch);
-    if (column >= d.width) return;
+__global__ void __launch_bounds__(GPU_BLOCK, 4) dropout_kernel(Random r) {
+    int64_t column = ((int64_t)(blockIdx.x % r.tiles) * GPU_BLOCK + threadIdx.x) * GPU_QUAD;
+    int64_t top = blockIdx.x / r.tiles / r.stretches * r.alike, at = top * r.width + column;
+    int64_t row = blockIdx.x / r.tiles % r.stretches * r.stretch;
+    int64_t end = gpu_min(r.alike, row + r.stretch);
+    if (column >= r.width) return;
     float factor[GPU_QUAD];
-    find_factors(d, (uint64_t)d.rows[b] * (uint64_t)d.whole + (uint64_t)(d.first + column), factor);
-    if (d.has_quads) {
-        drop_quads(d, at, row, end, factor);
+    find_factors(r, first_of(r, top) + (uint64_t)column, factor);
+    if (r.has_quads) {
+        drop_quads(r, at, row, end, factor);
         return;
     }
     for (; row < end; row++)
-        for (int i = 0; i < gpu_min(GPU_QUAD, d.width - column); i++) {
-            int64_t place = at + row * d.width + i;
-            gpu_put(d.y, place, dropped(gpu_get(d.x, place), factor[i]));
+        for (int i = 0; i < gpu_min(GPU_QUAD, r.width - column); i++) {
+            int64_t place = at + row * r.width + i;
+            gpu_put(r.y, place, dropped(gpu_get(r.x, place), factor[i]));
         }
 }
 
-static void dropout_run(const MxDevice *device, const MxKernelCall *call) {
-    const MxDropoutAttr *attr = (const MxDropoutAttr *)call->attr;
-    const double range = 4294967296.0; /* of a word */
+static Random random_of(const MxKernelCall *call) {
+    const MxRandomAttr *attr = (const MxRandomAttr *)call->attr;
     MxShape x = call->in_type[0].shape;
-    Dropout d = {gpu_in(call, 0), gpu_out(call, 0), (const int32_t *)call->in[1],
-                 (const int32_t *)call->in[2]};
-    d.seed = attr->seed, d.stream = attr->stream;
-    d.least = (uint64_t)(attr->rate * range);
-    d.kept = attr->rate < 1 ? (float)(1 / (1 - attr->rate)) : 0.0f;
-    d.width = x.dim[x.rank - 1], d.between = 1;
-    d.whole = attr->width, d.first = attr->first;
-    for (int i = 1; i < x.rank - 1; i++) d.between *= x.dim[i];
-    d.has_quads = gpu_has_quads(d.x, d.width) && gpu_has_quads(d.y, d.width);
-    d.tiles = gpu_blocks(d.width, GPU_BLOCK * GPU_QUAD);
-    d.stretch = 16;
-    d.stretches = gpu_blocks(d.between, d.stretch);
-    if (d.y.data)
-        gpu_launch(device, dropout_kernel, (unsigned)x.dim[0] * d.tiles * d.stretches, GPU_BLOCK, 0,
-                   d);
+    Random r = {gpu_in(call, 0), gpu_out(call, 0), (const int32_t *)call->in[1],
+                (const int32_t *)call->in[2]};
+    r.seed = attr->seed, r.stream = attr->stream;
+    r.width = x.dim[x.rank - 1], r.between = 1;
+    for (int d = 1; d < x.rank; d++) {
+        bool is_last = d == x.rank - 1;
+        if (!is_last) r.between *= x.dim[d];
+        if (!is_last && attr->by_column) continue;
+        r.dim[r.n_dims] = x.dim[d];
+        r.whole[r.n_dims] = attr->whole.dim[d], r.first[r.n_dims] = attr->first[d];
+        if (!is_last) r.n_dims++;
+    }
+    r.alike = attr->by_column ? r.between : 1;
+    r.has_quads = gpu_has_quads(r.x, r.width) && gpu_has_quads(r.y, r.width);
+    r.tiles = gpu_blocks(r.width, GPU_BLOCK * GPU_QUAD);
+    r.stretch = 16;
+    r.stretches = gpu_blocks(r.alike, r.stretch);
+    return r;
+}
+
+static void dropout_run(const MxDevice *device, const MxKernelCall *call) {
+    const double range = 4294967296.0; /* of a word */
+    const double rate = ((const MxRandomAttr *)call->attr)->amount;
+    Random r = random_of(call);
+    int64_t groups = call->in_type[0].shape.dim[0] * (r.between / r.alike);
+    r.least = (uint64_t)(rate * range);
+    r.kept = rate < 1 ? (float)(1 / (1 - rate)) : 0.0f;
+    if (r.y.data)
+        gpu_launch(device, dropout_kernel, (unsigned)groups * r.tiles * r.stretches, GPU_BLOCK, 0,
+                   r);
 }
 GPU_KERNEL(dropout, .run = dropout_run);
 
