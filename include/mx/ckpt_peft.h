@@ -20,10 +20,15 @@ bool mx_peft_is_dir(const char *dir);
  * which peft computes something else. Source: peft 0.21.2, src/peft/tuners/lora. */
 bool mx_peft_load(const char *dir, const struct MxHfModel *model, double scale, MxTree *state,
                   MxError *err);
+/* mx_peft_dropout — the lora_dropout with which a folder's adapters were trained. Errors: those of
+ * its config. */
+bool mx_peft_dropout(const char *dir, double *out, MxError *err);
+
 /* The adapters of a checkpoint of any layout as a folder of PEFT's. */
 typedef struct MxPeftConvert {
     const struct MxHfModel *model; /* NULL = not known */
     double alpha;                  /* 0 = not known */
+    double dropout;                /* with which they were trained */
     const char *base;              /* base_model_name_or_path */
     bool verifies;                 /* read the tensors back and compare every bit */
 } MxPeftConvert;

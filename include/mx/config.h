@@ -210,6 +210,10 @@ static inline bool mx_config_has_capacity(const MxConfig *config) {
 static inline bool mx_config_drops(const MxConfig *config) {
     return config->enable_dropout && config->dropout_rate > 0;
 }
+/* mx_config_drops_lora — whether training drops elements of the inputs of adapters. */
+static inline bool mx_config_drops_lora(const MxConfig *config) {
+    return config->enable_lora && config->enable_dropout && config->lora_dropout > 0;
+}
 /* mx_config_path — the path that MaxText has: of the stacked array where layers are scanned. */
 const char *mx_config_path(const MxConfig *config, const MxLeaf *leaf);
 /* mx_config_find — the leaf that has this path; of a stack the one at the place of `like`. NULL =

@@ -190,8 +190,7 @@ static bool write_all(MxArena *arena, const MxPeftConvert *how, const PeftModule
                       const PeftWholes *wholes, const MxTree *adapters, const char *dir,
                       MxError *err) {
     const char *path = mx_path_join(arena, dir, PEFT_TENSORS);
-    const char *config = peft_config_text(arena, modules, wholes,
-                                          how->alpha / (double)modules->rank, how->base, err);
+    const char *config = peft_config_text(arena, modules, wholes, how, err);
     if (!config) return false;
     MxTensorData *tensors;
     int n = make_tensors(arena, modules, wholes, adapters, &tensors);
@@ -224,6 +223,10 @@ bool mx_peft_convert(const MxCkptRef *from, const MxPeftConvert *how, const char
              peft_wholes(&arena, &adapters, &modules, &wholes, err) && ok;
     if (ok && !dir) tell_names(&arena, &modules, &wholes, &adapters, notes);
     if (ok && dir) ok = write_all(&arena, how, &modules, &wholes, &adapters, dir, err);
+    if (ok && how->dropout && peft_has_parameters(&modules))
+        mx_text_add(notes,
+                    "lora_dropout %.9g is left out: peft has none beside target_parameters\n",
+                    how->dropout);
     if (ok)
         mx_text_add(notes, "result: %d adapters, r %lld, lora_alpha %.9g\n", n,
                     (long long)modules.rank, how->alpha);

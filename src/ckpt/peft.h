@@ -150,14 +150,14 @@ bool peft_put_wholes(MxArena *arena, const PeftWholes *wholes, const PeftModules
 
 typedef struct PeftConfig {
     MxWhere where;
-    double rank, alpha;
+    double rank, alpha, dropout;
     bool is_rs;   /* adapters count alpha / sqrt(rank) */
     bool is_dora; /* they have magnitudes */
     const MxJson *ranks, *alphas, *parameters, *targets, *excluded, *layers;
 } PeftConfig;
 
 /* peft_read_config — of a folder. Errors: each member with which peft computes something else than
- * adapters. Source: peft 0.21, tuners/lora. Test: tests/train/test_lora_runs.c. */
+ * adapters. Source: peft 0.21, tuners/lora. Test: tests/train/test_peft_runs.c. */
 bool peft_read_config(MxArena *arena, const char *dir, PeftConfig *out, MxError *err);
 /* peft_adapts — whether target_modules, exclude_modules and layers_to_transform choose a module.
  * Source: peft 0.21, tuners/tuners_utils.py, check_target_module_exists. */
@@ -168,8 +168,11 @@ bool peft_adapts(const PeftConfig *config, const PeftModule *module);
 bool peft_factor(const PeftConfig *config, const PeftModule *module, int64_t rank, double scale,
                  double *out, MxError *err);
 /* peft_config_text — the members that MaxText writes, and those that name parameters of experts and
- * what is trained as it is; peft takes its defaults for the rest. Errors: as of peft_put_wholes. */
+ * what is trained as it is; peft takes its defaults for the rest. peft refuses a dropout beside
+ * target_parameters, so these have none. Errors: as of peft_put_wholes. */
 const char *peft_config_text(MxArena *arena, const PeftModules *modules, const PeftWholes *wholes,
-                             double scale, const char *base, MxError *err);
+                             const MxPeftConvert *how, MxError *err);
+/* peft_has_parameters — whether some of the adapted modules are target_parameters. */
+bool peft_has_parameters(const PeftModules *modules);
 
 #endif

@@ -62,6 +62,10 @@ bool peft_read_config(MxArena *arena, const char *dir, PeftConfig *out, MxError 
     if (!mx_json_number(mx_json_get(config, "r"), &out->rank) || out->rank < 1 ||
         !mx_json_number(mx_json_get(config, "lora_alpha"), &out->alpha))
         return mx_fail(err, MX_EXIT_BAD_INPUT, out->where, "no r of at least 1, or no lora_alpha");
+    const MxJson *dropout = mx_json_get(config, "lora_dropout");
+    if (dropout &&
+        (!mx_json_number(dropout, &out->dropout) || out->dropout < 0 || out->dropout > 1))
+        return mx_fail(err, MX_EXIT_BAD_INPUT, out->where, "lora_dropout is no number from 0 to 1");
     mx_json_bool(mx_json_get(config, "use_rslora"), &out->is_rs);
     mx_json_bool(mx_json_get(config, "use_dora"), &out->is_dora);
     out->ranks = mx_json_get(config, "rank_pattern");
@@ -71,6 +75,15 @@ bool peft_read_config(MxArena *arena, const char *dir, PeftConfig *out, MxError 
     out->excluded = mx_json_get(config, "exclude_modules");
     out->layers = mx_json_get(config, "layers_to_transform");
     return true;
+}
+
+bool mx_peft_dropout(const char *dir, double *out, MxError *err) {
+    MxArena arena = {.name = "peft"};
+    PeftConfig config;
+    bool ok = peft_read_config(&arena, dir, &config, err);
+    *out = config.dropout;
+    mx_arena_release(&arena);
+    return ok;
 }
 
 /* ---- modules */
@@ -235,26 +248,32 @@ static void put_patterns(MxArena *arena, const PeftModules *modules, int64_t ran
     }
 }
 
+bool peft_has_parameters(const PeftModules *modules) {
+    bool has = false;
+    for (int i = 0; i < modules->n; i++)
+        has |= modules->module[i].parts && modules->module[i].is_parameter;
+    return has;
+}
+
 const char *peft_config_text(MxArena *arena, const PeftModules *modules, const PeftWholes *wholes,
-                             double scale, const char *base, MxError *err) {
+                             const MxPeftConvert *how, MxError *err) {
     int64_t rank = modules->rank;
+    double scale = how->alpha / (double)rank;
     MxJson *config = mx_json_object(arena);
-    mx_json_set_string(config, "base_model_name_or_path", base);
+    mx_json_set_string(config, "base_model_name_or_path", how->base);
     mx_json_set_string(config, "peft_type", "LORA");
     mx_json_set_string(config, "task_type", modules->held->has_score ? "SEQ_CLS" : "CAUSAL_LM");
     mx_json_set_int(config, "r", rank);
-    mx_json_set_number(config, "lora_alpha", scale * (double)rank);
+    mx_json_set_number(config, "lora_alpha", how->alpha);
     put_targets(arena, modules, false, mx_json_put_array(config, "target_modules"));
-    bool has_parameters = false;
-    for (int i = 0; i < modules->n; i++)
-        has_parameters |= modules->module[i].parts && modules->module[i].is_parameter;
+    bool has_parameters = peft_has_parameters(modules);
     if (has_parameters)
         put_targets(arena, modules, true, mx_json_put_array(config, "target_parameters"));
     put_patterns(arena, modules, rank, scale, config);
     bool is_dora = false;
     for (int i = 0; i < modules->n; i++) is_dora |= peft_has_magnitudes(&modules->module[i]);
     if (is_dora) mx_json_set_bool(config, "use_dora", true);
-    mx_json_set_number(config, "lora_dropout", 0);
+    mx_json_set_number(config, "lora_dropout", has_parameters ? 0 : how->dropout);
     if (!peft_put_wholes(arena, wholes, modules, config, err)) return NULL;
     mx_json_set_bool(config, "inference_mode", true);
     return mx_json_dump(arena, config, true);

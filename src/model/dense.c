@@ -51,12 +51,24 @@ void model_part_low(const Pass *p, MxValue all, int n, const Dense *dense, MxVal
     }
 }
 
+static bool drops_lora(const Pass *p) {
+    return p->draws && mx_config_drops_lora(p->model->config);
+}
+
+/* What an adapter reads of x. */
+static MxValue drop_lora(const Pass *p, MxValue x) {
+    if (!drops_lora(p)) return x;
+    return mx_dropout(p->t, x, p->draws->rows, p->draws->step,
+                      model_random(p, p->model->config->lora_dropout));
+}
+
 /* x A scale for the adapter of each kernel that has one. What takes time is to read x, and to write
  * its gradient: so that this is done once, they are made as one product. */
 static void adapt_in(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *low) {
     MxValue a = model_join_a(p, n, dense);
     if (a == MX_NONE) return;
-    MxValue in = model_flatten_last(p->t, x, p->model->params.leaves[dense[0].kernel].n_contract);
+    MxValue in = model_flatten_last(p->t, drop_lora(p, x),
+                                    p->model->params.leaves[dense[0].kernel].n_contract);
     model_part_low(p, mx_dot(p->t, in, a, MX_DOT_NN, 1), n, dense, low);
 }
 
@@ -185,14 +197,33 @@ static MxValue multiply(const Pass *p, Read read, const Dense *dense) {
     return mx_dot(p->t, read.x, kernel_of(p, dense), MX_DOT_NN, n_contract);
 }
 
+/* What is dropped passes the kernel as it is, and the rest with the adapter and its magnitudes: x W
+ * - x' W + (x' W + x' A B scale) m / |W + A B scale|, x' being what is left of x. Source: peft
+ * 0.21, tuners/lora/variants.py, DoraLinearVariant. */
+static MxValue project_magnified(const Pass *p, MxValue x, const Dense *dense) {
+    Pass of_rest = *p;
+    MxValue rest = drop_lora(p, x), dropped = mx_add(p->t, x, mx_scale(p->t, rest, -1)), y;
+    of_rest.draws = NULL;
+    model_project_each(&of_rest, rest, 1, dense, &y);
+    return mx_add(p->t, multiply(p, read_for(p, dropped, dense->kernel), dense), y);
+}
+
 /* Adapters come after the product with x itself: in the backward pass their gradient is then an
- * addend of that product's. */
+ * addend of that product's. Those that drop elements of x drop different ones, so that each has a
+ * product of its own. */
 void model_project_each(const Pass *p, MxValue x, int n, const Dense *dense, MxValue *y) {
     MxValue low[MODEL_MOST_BESIDE] = {MX_NONE, MX_NONE, MX_NONE};
     Read read = read_for(p, x, dense[0].kernel);
+    bool drops = drops_lora(p);
+    int together = drops ? 1 : n;
     for (int i = 0; i < n; i++) {
+        const Adapter *adapter = model_adapter(p, dense[i].kernel);
+        if (drops && adapter && adapter->m >= 0) {
+            y[i] = project_magnified(p, x, &dense[i]);
+            continue;
+        }
         y[i] = multiply(p, read, &dense[i]);
-        if (i == 0) adapt_in(p, x, n, dense, low);
+        if (i % together == 0) adapt_in(p, x, together, dense + i, low + i);
         y[i] = adapt_out(p, low[i], y[i], dense[i].kernel);
         if (dense[i].bias >= 0) y[i] = mx_add(p->t, y[i], model_weight(p, dense[i].bias));
     }

@@ -198,15 +198,23 @@ static void add_adapter(MxArena *arena, MxModel *model, int base) {
              (MxLeaf){.shape = MX_SHAPE(out), .init = {.kind = MX_INIT_ZEROS}});
 }
 
-/* Magnitudes are of the outputs of one matrix. */
-static bool check_magnitudes(const MxModel *model, const Module *module, MxError *err) {
+/* Magnitudes are of the outputs of one matrix, and what is dropped is an input of its product: the
+ * output matrix is W + A B before it meets any. */
+static bool check_module(const MxModel *model, const Module *module, MxError *err) {
+    const MxConfig *c = model->config;
     const MxLeaf *leaf = &model->params.leaves[module->leaf];
     const char *what = leaf->n_batch                          ? "is several matrices"
                        : leaf->n_contract == leaf->shape.rank ? "is the scale of a norm"
                                                               : NULL;
-    return !model->config->lora_use_dora || !what ||
-           mx_config_fail(err, model->config, MX_KEY_lora_use_dora,
-                          "\"%s\" %s; wanted modules of one matrix (lora.lora_module_path)",
+    if (c->lora_use_dora && what)
+        return mx_config_fail(err, c, MX_KEY_lora_use_dora,
+                              "\"%s\" %s; wanted modules of one matrix (lora.lora_module_path)",
+                              module->path, what);
+    if (module->leaf == model->logits) what = "is the output matrix";
+    return !mx_config_drops_lora(c) || !what ||
+           mx_config_fail(err, c, MX_KEY_lora_dropout,
+                          "\"%s\" %s, whose adapter has no input of its own to drop elements of; "
+                          "wanted other modules (lora.lora_module_path), or 0",
                           module->path, what);
 }
 
@@ -260,7 +268,7 @@ static bool adapt(MxArena *arena, MxModel *model, MxError *err) {
     for (int i = 0; i < n; i++) {
         if (modules[i].match != wanted) continue;
         const MxLeaf *leaf = &model->params.leaves[modules[i].leaf];
-        if (!check_magnitudes(model, &modules[i], err)) return false;
+        if (!check_module(model, &modules[i], err)) return false;
         if (!c->scan_layers || !leaf->stack.index)
             lora->modules[lora->n_modules++] = modules[i].path;
         add_adapter(arena, model, modules[i].leaf);

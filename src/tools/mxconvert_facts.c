@@ -98,6 +98,7 @@ bool mxconvert_adapters(Work *work, MxArena *arena, MxError *err) {
     if (!base && config) base = config->load_parameters_path;
     work->peft.base = base ? base : "";
     work->peft.alpha = facts->alpha;
+    work->peft.dropout = config ? config->lora_dropout : 0;
     work->peft.verifies = work->line->how.verifies;
     return true;
 }

@@ -168,9 +168,22 @@ bool train_restore_full(MxTrainState *s, const char *ref, MxError *err) {
     return true;
 }
 
+/* The values are the same, but further training takes other steps than peft's would. */
+static bool tell_dropout(const MxConfig *c, MxError *err) {
+    double theirs;
+    if (!mx_peft_is_dir(c->lora_restore_path)) return true;
+    if (!mx_peft_dropout(c->lora_restore_path, &theirs, err)) return false;
+    if (theirs != c->lora_dropout)
+        mx_log("the adapters in %s were trained with lora_dropout %.9g; this run's "
+               "lora.lora_dropout is %.9g",
+               c->lora_restore_path, theirs, c->lora_dropout);
+    return true;
+}
+
 static bool restore_adapters(MxTrainState *s, MxError *err) {
     const MxConfig *c = mx_train_state_config(s);
     if (!read_with(s, mx_source_load_adapters, c->lora_restore_path, err)) return false;
+    if (!tell_dropout(c, err)) return false;
     mx_log("LoRA restore complete from \"%s\".", c->lora_restore_path);
     return true;
 }

@@ -40,16 +40,18 @@ typedef struct Dora {
     MxError err;
 } Dora;
 
-static void open_dora(Dora *d) {
+/* With what peft made of it in a file, and more words. */
+static void open_with(Dora *d, const char *file, const char *more) {
     *d = (Dora){.arena = {.name = "dora"}};
     MxCkptRef from;
-    d->file = golden_open(&d->arena, mx_path_join(&d->arena, folder, "expected.h5"));
+    d->file = golden_open(&d->arena, file);
     ck_assert_ptr_nonnull(d->file);
     d->dir = goldens_need(&d->arena, folder);
     d->base = mx_path_join(&d->arena, d->dir, "base");
     const char *json = mx_path_join(&d->arena, d->base, "config.json");
     ck_assert_msg(mx_hf_read_config(&d->arena, json, &d->model, &d->err), "%s", d->err.text.data);
-    d->config = golden_text_config(&d->arena, mx_hf_yaml(&d->arena, &d->model), config);
+    d->config = golden_text_config(&d->arena, mx_hf_yaml(&d->arena, &d->model),
+                                   mx_arena_printf(&d->arena, "%s %s", config, more));
     ck_assert_msg(mx_train_state_open(&d->arena, d->config, &d->state, &d->err), "%s",
                   d->err.text.data);
     d->tree = mx_train_state_tree(d->state);
@@ -61,6 +63,10 @@ static void open_dora(Dora *d) {
                       mx_train_start_adapters(d->state, &d->err),
                   "%s", d->err.text.data);
     d->model = mx_hf_of_config(d->config, heads);
+}
+
+static void open_dora(Dora *d) {
+    open_with(d, "train/peft_dora/expected.h5", "");
 }
 
 static void load_dora(Dora *d) {
@@ -97,9 +103,10 @@ static const MxLeaf *leaf_of(Dora *d, int module, const char *suffix, int *at) {
 }
 
 /* Their array of a module in our layout: what has two dims is transposed. */
-static const float *want_of(Dora *d, int module, const char *which, const MxLeaf *leaf) {
+static const float *want_of(Dora *d, const char *group, int module, const char *which,
+                            const MxLeaf *leaf) {
     int64_t n, size = mx_shape_count(leaf->shape), rows = leaf->shape.dim[0];
-    const char *path = mx_arena_printf(&d->arena, "%s.%s", modules[module].theirs, which);
+    const char *path = mx_arena_printf(&d->arena, "%s%s.%s", group, modules[module].theirs, which);
     const float *theirs = golden_read(&d->arena, d->file, path, &n);
     ck_assert_msg(theirs && n == size, "no %s", path);
     if (strstr(leaf->path, "attention/out/kernel") && leaf->shape.rank == 3)
@@ -109,11 +116,27 @@ static const float *want_of(Dora *d, int module, const char *which, const MxLeaf
     return ours;
 }
 
-START_TEST(peft_computes_the_same) {
+/* Loss and gradients of a training pass over the batch; `groups` of the file has theirs. */
+static void compare_training(Dora *d, const MxBatch *batch, const char *golden, const char *group) {
     static const char *const halves[][2] = {{"A", "_lora_a"}, {"B", "_lora_b"}, {"M", "_lora_m"}};
-    Dora d;
     int64_t n;
     int at;
+    Close c = {.golden = golden, .kind = CLOSE_LOSS, .what = "loss"};
+    const char *path = mx_arena_printf(&d->arena, "%sloss", group);
+    close_number(&c, mx_train_loss_and_grad(d->state, batch).loss,
+                 (double)*golden_read(&d->arena, d->file, path, &n));
+    for (int i = 0; i < MX_COUNT(modules); i++)
+        for (int k = 0; k < MX_COUNT(halves) - !d->config->lora_use_dora; k++) {
+            const MxLeaf *leaf = leaf_of(d, i, halves[k][1], &at);
+            c = (Close){.golden = golden, .kind = CLOSE_GRADIENT, .what = leaf->path};
+            close_array(&c, mx_train_gradient(&d->arena, d->state, at),
+                        want_of(d, group, i, halves[k][0], leaf), mx_shape_count(leaf->shape));
+        }
+}
+
+START_TEST(peft_computes_the_same) {
+    Dora d;
+    int64_t n;
     open_dora(&d);
     load_dora(&d);
     close_nudge(d.tree);
@@ -122,16 +145,37 @@ START_TEST(peft_computes_the_same) {
     Close c = {.golden = folder, .kind = CLOSE_LOGITS, .what = "logits"};
     close_array(&c, golden_logits(golden_program(&d.arena, d.config, false), d.tree, &batch), want,
                 n);
-    c = (Close){.golden = folder, .kind = CLOSE_LOSS, .what = "loss"};
-    close_number(&c, mx_train_loss_and_grad(d.state, &batch).loss,
-                 (double)*golden_read(&d.arena, d.file, "loss", &n));
-    for (int i = 0; i < MX_COUNT(modules); i++)
-        for (int k = 0; k < MX_COUNT(halves); k++) {
-            const MxLeaf *leaf = leaf_of(&d, i, halves[k][1], &at);
-            c = (Close){.golden = folder, .kind = CLOSE_GRADIENT, .what = leaf->path};
-            close_array(&c, mx_train_gradient(&d.arena, d.state, at),
-                        want_of(&d, i, halves[k][0], leaf), mx_shape_count(leaf->shape));
-        }
+    compare_training(&d, &batch, folder, "");
+    close_dora(&d);
+}
+END_TEST
+
+static void copy_adapters(const MxTree *from, const MxTree *to, MxArena *arena) {
+    for (int i = 0; i < to->n; i++)
+        if (to->leaves[i].kind == MX_KIND_LORA_PARAM)
+            mx_leaf_write(
+                &to->leaves[i],
+                mx_leaf_values(arena, &from->leaves[mx_tree_find(from, to->leaves[i].path)]));
+}
+
+/* peft drops what we drop: its dropouts have our masks. Without magnitudes, and with them. */
+START_TEST(peft_drops_the_same) {
+    static const char file[] = "train/peft_dropout.h5";
+    static const struct {
+        const char *group, *golden, *more;
+    } cases[] = {{"lora/", "train/peft_dropout.h5:lora", "lora.use_dora=false"},
+                 {"dora/", "train/peft_dropout.h5:dora", ""}};
+    Dora whole, d;
+    MxArena words = {.name = "words"};
+    open_dora(&whole);
+    load_dora(&whole);
+    MxBatch batch = next_tokens(&whole);
+    open_with(&d, file, mx_arena_printf(&words, "lora.lora_dropout=0.3 %s", cases[_i].more));
+    copy_adapters(whole.tree, d.tree, &d.arena);
+    close_nudge(d.tree);
+    compare_training(&d, &batch, cases[_i].golden, cases[_i].group);
+    mx_arena_release(&words);
+    close_dora(&whole);
     close_dora(&d);
 }
 END_TEST
@@ -147,7 +191,7 @@ START_TEST(peft_merges_the_same) {
                   d.err.text.data);
     for (int i = 0; i < MX_COUNT(modules); i++) {
         const MxLeaf *leaf = leaf_of(&d, i, "", &at);
-        double off = golden_max_abs(mx_leaf_values(&d.arena, leaf), want_of(&d, i, "W", leaf),
+        double off = golden_max_abs(mx_leaf_values(&d.arena, leaf), want_of(&d, "", i, "W", leaf),
                                     mx_shape_count(leaf->shape));
         ck_assert_msg(off <= 1e-6, "%s is off by %g", leaf->path, off);
     }
@@ -165,7 +209,7 @@ START_TEST(peft_gets_its_own_back) {
     MxBytes text;
     open_dora(&d);
     load_dora(&d);
-    MxPeftConvert how = {.model = &d.model, .alpha = 3, .base = "base"};
+    MxPeftConvert how = {.model = &d.model, .alpha = 3, .dropout = 0.25, .base = "base"};
     mx_text_init(&notes, &d.arena);
     ck_assert_msg(mx_dir_make(dir, &d.err) &&
                       save_file(&d.arena, "build/tests/peft_dora.h5", d.tree, &ref, &d.err) &&
@@ -176,6 +220,7 @@ START_TEST(peft_gets_its_own_back) {
               mx_file_read(&d.arena, "build/tests/peft_dora/adapter_config.json", 1 << 16, &text,
                            &d.err));
     ck_assert(strstr((const char *)text.data, "\"use_dora\": true") != NULL);
+    ck_assert(strstr((const char *)text.data, "\"lora_dropout\": 0.25") != NULL);
     ck_assert_int_eq(mx_tensors_count(ours), mx_tensors_count(theirs));
     for (int i = 0; i < mx_tensors_count(theirs); i++) {
         const MxTensor *a = mx_tensors_at(theirs, i), *b = mx_tensors_find(ours, a->name);
@@ -401,6 +446,7 @@ Suite *dora_suite(void) {
     Suite *suite = suite_create("dora");
     TCase *tcase = tcase_create("peft");
     tcase_add_test(tcase, peft_computes_the_same);
+    tcase_add_loop_test(tcase, peft_drops_the_same, 0, 2);
     tcase_add_test(tcase, peft_merges_the_same);
     tcase_add_test(tcase, peft_gets_its_own_back);
     suite_add_tcase(suite, tcase);

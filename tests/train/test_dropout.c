@@ -1,6 +1,6 @@
 /* test_dropout.c — what training leaves to chance, from outside: a run leaves out the same columns
- * and draws the same experts whatever is made again and however a batch is split, goes on as if it
- * had not stopped, and leaves nothing to chance in evaluations. */
+ * and inputs of adapters, and draws the same experts, whatever is made again and however a batch is
+ * split, goes on as if it had not stopped, and leaves nothing to chance in evaluations. */
 #include "process.h"
 #include "train_test.h"
 
@@ -50,35 +50,46 @@ START_TEST(a_rate_acts_and_can_be_off) {
 }
 END_TEST
 
-#define EXPERTS "decoder_block=mixtral num_experts=8 num_experts_per_tok=2 "
+#define EXPERTS  "decoder_block=mixtral num_experts=8 num_experts_per_tok=2 "
+#define MINIMAL  "remat_policy=minimal"
+#define ADAPTERS "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=40 learning_rate=0.05 "
 
-static const char *const chances[] = {"dropout_rate=0.3", EXPERTS "use_random_routing=true"};
+/* With adapters `minimal` keeps other sums apart, which are rounded. */
+static const struct {
+    const char *words;
+    double rounding;
+} chances[] = {{"dropout_rate=0.3", 0},
+               {EXPERTS "use_random_routing=true", 0},
+               {ADAPTERS "lora.lora_dropout=0.3", 2e-5},
+               {ADAPTERS "lora.use_dora=true lora.lora_dropout=0.3", 2e-5}};
 
 static const struct {
     const char *words;
     double tolerance;
 } ways[] = {
     {"remat_policy=full", 0},
-    {"remat_policy=minimal", 0},
+    {MINIMAL, 0},
     {"per_device_batch_size=2 gradient_accumulation_steps=2", 2e-5},
     {"per_device_batch_size=1 gradient_accumulation_steps=4 remat_policy=full", 2e-5},
 };
 
 START_TEST(the_same_is_left_out) {
-    const char *chance = chances[_i / MX_COUNT(ways)];
+    const char *chance = chances[_i / MX_COUNT(ways)].words;
     int way = _i % MX_COUNT(ways);
     const char *one = run("one", chance);
     const char *other = run("other", mx_arena_printf(&arena, "%s %s", chance, ways[way].words));
-    ck_assert_double_le(farthest(one, other), ways[way].tolerance);
+    double tolerance = ways[way].tolerance;
+    if (!strcmp(ways[way].words, MINIMAL)) tolerance = chances[_i / MX_COUNT(ways)].rounding;
+    ck_assert_double_le(farthest(one, other), tolerance);
 }
 END_TEST
 
 START_TEST(a_run_goes_on_as_if_it_had_not_stopped) {
     double x[MOST], y[MOST];
-    const char *whole = run("whole", chances[_i]);
+    const char *whole = run("whole", chances[_i].words);
     const char *dir = process_dir(&arena, "stopped");
     for (int steps = 3; steps <= STEPS; steps += 3) {
-        const char *more = mx_arena_printf(&arena, "%s steps=%d", chances[_i], steps);
+        const char *more = mx_arena_printf(&arena, "%s steps=%d", chances[_i].words, steps);
         ck_assert(!process_run(&arena, dir, process_tiny(&arena, dir, more)));
     }
     ck_assert_int_eq(losses(whole, "learning/loss", x), STEPS);
@@ -88,11 +99,21 @@ START_TEST(a_run_goes_on_as_if_it_had_not_stopped) {
 END_TEST
 
 START_TEST(evaluation_leaves_nothing_to_chance) {
-    static const char *const words[] = {"dropout_rate=0.9", "use_random_routing=true"};
+    static const struct {
+        const char *words, *same;
+        bool needs_adapters; /* that are trained: at first they add nothing */
+    } rows[] = {{"dropout_rate=0.9", EXPERTS, false},
+                {"use_random_routing=true", EXPERTS, false},
+                {"lora.lora_dropout=0.9", ADAPTERS, true},
+                {"lora.lora_dropout=0.9", ADAPTERS "lora.use_dora=true", true}};
     double x[MOST], y[MOST];
-    const char *same = EXPERTS "learning_rate=0 eval_interval=2 eval_split=0.3";
+    const char *same =
+        mx_arena_printf(&arena, "%s learning_rate=0 eval_interval=2 eval_split=0.3", rows[_i].same);
+    if (rows[_i].needs_adapters)
+        same = mx_arena_printf(&arena, "%s lora.lora_restore_path=%s/x", same,
+                               run("first", rows[_i].same));
     const char *none = run("none", same);
-    const char *most = run("most", mx_arena_printf(&arena, "%s %s", words[_i], same));
+    const char *most = run("most", mx_arena_printf(&arena, "%s %s", rows[_i].words, same));
     int n = losses(none, "eval/avg_loss", x);
     ck_assert_int_gt(n, 0);
     ck_assert_int_eq(losses(most, "eval/avg_loss", y), n);
@@ -101,12 +122,14 @@ START_TEST(evaluation_leaves_nothing_to_chance) {
 }
 END_TEST
 
+#define PAIRS                                                                                      \
+    "use_dpo=true packing=false dataset_type=hf hf_path=json max_target_length=144 "               \
+    "learning_rate=0 hf_train_files=posttrain/preference_train.jsonl"
+
 /* The loss of a policy that is its own reference is no longer log 2, which is no bug. */
 START_TEST(preferences_leave_out_in_the_policy_alone) {
     double x[MOST];
-    const char *dir = run("pairs", "dropout_rate=0.3 use_dpo=true packing=false dataset_type=hf "
-                                   "hf_path=json max_target_length=144 learning_rate=0 "
-                                   "hf_train_files=posttrain/preference_train.jsonl");
+    const char *dir = run("pairs", "dropout_rate=0.3 " PAIRS);
     ck_assert_int_eq(losses(dir, "learning/loss", x), STEPS);
     for (int i = 0; i < STEPS; i++) ck_assert(fabs(x[i] - log(2)) > 1e-5 && isfinite(x[i]));
 }
@@ -119,7 +142,7 @@ Suite *dropout_suite(void) {
     tcase_add_test(tcase, a_rate_acts_and_can_be_off);
     tcase_add_loop_test(tcase, the_same_is_left_out, 0, MX_COUNT(chances) * MX_COUNT(ways));
     tcase_add_loop_test(tcase, a_run_goes_on_as_if_it_had_not_stopped, 0, MX_COUNT(chances));
-    tcase_add_loop_test(tcase, evaluation_leaves_nothing_to_chance, 0, 2);
+    tcase_add_loop_test(tcase, evaluation_leaves_nothing_to_chance, 0, 4);
     tcase_add_test(tcase, preferences_leave_out_in_the_policy_alone);
     tcase_set_timeout(tcase, 60);
     suite_add_tcase(suite, tcase);

@@ -5,6 +5,7 @@
 #include "close.h"
 #include "common/saving.h"
 #include "golden.h"
+#include "process.h"
 #include "train_test.h"
 
 #include <check.h>
@@ -490,6 +491,13 @@ END_TEST
 /* Out again and in again, in every form that kernels of heads have. */
 static const char *const forms[] = {"", "query_pre_attn_scalar=0 rope_type=llama3.1"};
 
+static void check_dropout(Peft *p, const char *dir, const char *notes) {
+    const char *json = process_file(&p->arena, dir, "adapter_config.json", NULL);
+    bool has_none = strstr(json, "\"target_parameters\"") != NULL;
+    ck_assert(strstr(json, has_none ? "\"lora_dropout\": 0," : "\"lora_dropout\": 0.25,"));
+    ck_assert(has_none == !!strstr(notes, "lora_dropout 0.25 is left out"));
+}
+
 START_TEST(peft_round_trip) {
     Peft p;
     if (!open_peft(&p, _i / MX_COUNT(forms), forms[_i % MX_COUNT(forms)])) return;
@@ -501,12 +509,13 @@ START_TEST(peft_round_trip) {
     ck_assert(mx_dir_make(dir, &p.err));
     MxCkptRef ref;
     MxText notes;
-    MxPeftConvert how = {.model = &p.model, .alpha = p.alpha, .base = "base"};
+    MxPeftConvert how = {.model = &p.model, .alpha = p.alpha, .dropout = 0.25, .base = "base"};
     mx_text_init(&notes, &p.arena);
     ck_assert_msg(
         save_file(&p.arena, mx_arena_printf(&p.arena, "%s.h5", dir), tree, &ref, &p.err) &&
             mx_peft_convert(&ref, &how, dir, &notes, &p.err),
         "%s", p.err.text.data);
+    check_dropout(&p, dir, notes.data);
     MxTensors *ours, *theirs;
     ck_assert(mx_tensors_open(&p.arena, mx_path_join(&p.arena, dir, "adapter_model.safetensors"),
                               &ours, &p.err) &&

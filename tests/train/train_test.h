@@ -44,6 +44,7 @@ Suite *reference_suite(void);
 Suite *rollouts_suite(void);
 Suite *rules_suite(void);
 Suite *lora_runs_suite(void);
+Suite *peft_runs_suite(void);
 Suite *qlora_suite(void);
 Suite *quantized_suite(void);
 Suite *optimizers_suite(void);
