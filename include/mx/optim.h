@@ -22,12 +22,22 @@ typedef struct MxOptimArray {
 /* The parameters that one rule updates. */
 typedef struct MxOptimPart MxOptimPart;
 
+/* Those of a part that learn at the same rate (MxLeaf.rate); they share the numbers of an update.
+ */
+typedef struct MxOptimPace {
+    int part;
+    double rate;
+} MxOptimPace;
+
 /* An optimizer for a model's parameters. */
 typedef struct MxOptim {
     const MxConfig *config;
     const MxTree *params;
     MxOptimPart *parts;
     int n_parts;
+    MxOptimPace *paces;
+    int n_paces;
+    int *pace;            /* [parameter] of those of its part */
     int *part;            /* [parameter] its part; MX_NONE = it is not changed */
     bool *is_masked;      /* [parameter] whether adamw_mask matches it */
     MxOptimArray *arrays; /* sorted by kind, so that each kind is contiguous */
@@ -45,8 +55,8 @@ typedef struct MxOptim {
  * optimizers/optimizers.py get_optimizer @e591f30c. */
 bool mx_optim_new(MxArena *arena, const MxConfig *config, const MxTree *params, MxKind trains,
                   MxOptim **out, MxError *err);
-/* mx_optim_part — the unique name of a part. */
-const char *mx_optim_part(const MxOptim *optim, int part);
+/* mx_optim_pace — the unique name of a pace. */
+const char *mx_optim_pace(MxArena *arena, const MxOptim *optim, int pace);
 /* mx_optim_has_kept — whether some parameters have arrays of their own shape. */
 bool mx_optim_has_kept(const MxOptim *optim);
 
@@ -54,7 +64,7 @@ bool mx_optim_has_kept(const MxOptim *optim);
 typedef struct MxOptimStep {
     MxValue p, g;                /* f32; the update replaces p … */
     MxValue kept[MX_OPTIM_KEPT]; /* … and these arrays */
-    MxValue hyper;               /* f32 [MX_HYPER_COUNT], the numbers of its part */
+    MxValue hyper;               /* f32 [MX_HYPER_COUNT], the numbers of its pace */
     MxValue clip;                /* f32 scalar, factor of the gradient */
     MxValue is_left_out;         /* f32 scalar: not 0 = nothing changes; MX_NONE = never */
 } MxOptimStep;
@@ -76,8 +86,8 @@ typedef struct MxRates {
     double now, next;
 } MxRates;
 
-/* mx_optim_hyper — the numbers of a part's next update. */
-void mx_optim_hyper(const MxOptim *optim, int part, MxRates rates, float hyper[MX_HYPER_COUNT]);
+/* mx_optim_hyper — the numbers of a pace's next update. */
+void mx_optim_hyper(const MxOptim *optim, int pace, MxRates rates, float hyper[MX_HYPER_COUNT]);
 
 /* mx_optim_leaves_out — whether updates can be skipped (skip_step_on_spikes). mx_optim_limit — the
  * limit for mx_spike, which decides whether the next update, with this loss, is skipped.

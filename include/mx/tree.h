@@ -100,6 +100,7 @@ typedef struct MxLeaf {
                                values. NULL = none */
     const char *stands_for; /* path of the frozen parameter of which this one is a copy at first,
                                and in the place of which it is trained and read; NULL = none */
+    double rate;            /* it learns at so many times the learning rate; 0 = at that itself */
     bool is_unoptimized;    /* no parameter: it has no gradient, and optimizers leave it alone */
     bool is_of_experts;     /* has a part for each expert */
     bool may_start_anew;    /* files may lack it or have it in another shape: it keeps its values */

@@ -163,11 +163,21 @@ static void lead(const MxLeaf *of, MxLeaf *leaf) {
     for (int d = 0; d < each.rank; d++) leaf->shape.dim[of->n_batch + d] = each.dim[d];
 }
 
+/* LoRA+ (Hayou et al. 2024): what comes behind A learns faster, and so do vectors. Source: peft
+ * 0.21, optimizers/loraplus.py. */
+static bool learns_faster(const MxLeaf *of, const char *suffix) {
+    bool is_vector = of->shape.rank == 1 || of->n_contract == of->shape.rank ||
+                     mx_text_has_suffix(of->path, "/bias");
+    if (!strcmp(suffix, "_lora_w")) return is_vector;
+    return strcmp(suffix, "_lora_a") != 0;
+}
+
 static void add_beside(MxArena *arena, MxModel *model, int base, const char *suffix, MxLeaf leaf) {
     const MxLeaf *of = &model->params.leaves[base];
     leaf.path = mx_arena_printf(arena, "%s%s", of->path, suffix);
     leaf.kind = MX_KIND_LORA_PARAM;
     leaf.dtype = of->dtype;
+    leaf.rate = learns_faster(of, suffix) ? model->config->lora_plus_ratio : 0;
     leaf.stack = of->stack;
     if (of->stack.path) leaf.stack.path = mx_arena_printf(arena, "%s%s", of->stack.path, suffix);
     mx_tree_add(&model->params, leaf);

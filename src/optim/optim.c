@@ -56,6 +56,25 @@ static bool choose_all(MxOptim *o, const OptimRow *row, MxKind trains, MxError *
                                       "matches no parameter that is trained");
 }
 
+static int find_pace(MxOptim *o, int part, double rate) {
+    int at = 0;
+    while (at < o->n_paces && (o->paces[at].part != part || o->paces[at].rate != rate)) at++;
+    if (at == o->n_paces) o->paces[o->n_paces++] = (MxOptimPace){part, rate};
+    return at;
+}
+
+/* The part's own comes first, whether any parameter has it or not. */
+static void set_paces(MxOptim *o) {
+    int n = o->params->n;
+    o->paces = mx_new_n(arena_of(o), MxOptimPace, n + o->n_parts);
+    o->pace = mx_new_n(arena_of(o), int, n);
+    for (int part = 0; part < o->n_parts; part++) find_pace(o, part, 1);
+    for (int i = 0; i < n; i++) {
+        double rate = o->params->leaves[i].rate;
+        o->pace[i] = o->part[i] == MX_NONE ? MX_NONE : find_pace(o, o->part[i], rate ? rate : 1);
+    }
+}
+
 /* ---- what is kept */
 
 static MxDtype mu_dtype(const MxConfig *config) {
@@ -229,12 +248,15 @@ bool mx_optim_new(MxArena *arena, const MxConfig *config, const MxTree *params, 
         add_numbers(o, part);
     }
     set_constants(o);
+    set_paces(o);
     keep_all(o);
     return true;
 }
 
-const char *mx_optim_part(const MxOptim *o, int part) {
-    return o->parts[part].rule->name;
+const char *mx_optim_pace(MxArena *arena, const MxOptim *o, int pace) {
+    const char *name = o->parts[o->paces[pace].part].rule->name;
+    double rate = o->paces[pace].rate;
+    return rate == 1 ? name : mx_arena_printf(arena, "%s at %.9g", name, rate);
 }
 
 /* ---- a step */
@@ -272,8 +294,8 @@ void mx_optim_start(MxOptim *o, int64_t step) {
     set_constants(o);
 }
 
-void mx_optim_hyper(const MxOptim *o, int part, MxRates rates, float hyper[MX_HYPER_COUNT]) {
-    const MxOptimPart *of = &o->parts[part];
+void mx_optim_hyper(const MxOptim *o, int pace, MxRates rates, float hyper[MX_HYPER_COUNT]) {
+    const MxOptimPart *of = &o->parts[o->paces[pace].part];
     float sums[OPTIM_MAX_SUMS] = {0};
     for (int i = 0; i < OPTIM_MAX_SUMS; i++) sums[i] = of->sums[i] ? *of->sums[i] : 0;
     const OptimUpdate update = {.config = o->config,
@@ -283,7 +305,7 @@ void mx_optim_hyper(const MxOptim *o, int part, MxRates rates, float hyper[MX_HY
                                 .new_sums = of->new_sums};
     memset(hyper, 0, MX_HYPER_COUNT * sizeof *hyper);
     if (of->rule->hyper) of->rule->hyper(&update, hyper);
-    hyper[MX_HYPER_LR] = (float)rates.now;
+    hyper[MX_HYPER_LR] = (float)(rates.now * o->paces[pace].rate);
 }
 
 void optim_updated(MxOptim *o) {

@@ -13,7 +13,7 @@ void program_declare_kept(MxTrainState *s) {
     const MxType hyper = {MX_F32, MX_SHAPE(MX_HYPER_COUNT)}, limit = {MX_F32, MX_SHAPE(2)};
     const MxOptim *o = s->optim;
     s->var.kept = mx_new_n(s->arena, int, o->n_arrays);
-    s->var.hyper = mx_new_n(s->arena, int, o->n_parts);
+    s->var.hyper = mx_new_n(s->arena, int, o->n_paces);
     for (int i = 0; i < o->n_arrays; i++) {
         const MxLeaf *leaf = &o->arrays[i].leaf;
         s->var.kept[i] = MX_NONE;
@@ -21,8 +21,8 @@ void program_declare_kept(MxTrainState *s) {
         s->var.kept[i] = program_add_var(s, "kept", leaf->path, (MxType){leaf->dtype, leaf->shape});
         s->vars.item[s->var.kept[i]].is_on_disk = s->config->optimizer_memory_disk != NULL;
     }
-    for (int i = 0; i < o->n_parts; i++)
-        s->var.hyper[i] = program_add_var(s, "hyper", mx_optim_part(o, i), hyper);
+    for (int i = 0; i < o->n_paces; i++)
+        s->var.hyper[i] = program_add_var(s, "hyper", mx_optim_pace(s->arena, o, i), hyper);
     s->var.spike_limit =
         mx_optim_leaves_out(o) ? program_add_var(s, "in", "spike_limit", limit) : MX_NONE;
 }
@@ -108,11 +108,11 @@ static void assign_kept(MxTrainState *s, MxTrace *t, int param, const MxOptimSte
 
 /* Steps one parameter, in float32 whatever it is kept in; returns its new value. */
 static MxValue trace_step(MxTrainState *s, MxTrace *t, int i, MxOptimStep step) {
-    int part = s->optim->part[i];
+    int pace = s->optim->pace[i];
     MxValue before = mx_variable(t, s->var.param[i]);
     step.p = mx_cast(t, before, MX_F32);
-    if (part != MX_NONE) {
-        step.hyper = mx_variable(t, s->var.hyper[part]);
+    if (pace != MX_NONE) {
+        step.hyper = mx_variable(t, s->var.hyper[pace]);
         read_kept(s, t, i, &step);
         mx_optim_trace(t, s->optim, i, &step);
     }
@@ -193,7 +193,7 @@ static void write_numbers(MxTrainState *s) {
     const int64_t at = mx_optim_count(s->optim);
     const MxRates rates = {mx_learning_rate(s->config, at), mx_learning_rate(s->config, at + 1)};
     float hyper[MX_HYPER_COUNT], limit[2];
-    for (int i = 0; i < s->optim->n_parts; i++) {
+    for (int i = 0; i < s->optim->n_paces; i++) {
         mx_optim_hyper(s->optim, i, rates, hyper);
         program_write_all(s, s->var.hyper[i], hyper);
     }

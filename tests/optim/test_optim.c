@@ -54,6 +54,27 @@ static MxOptim *optim_of(const MxConfig *config) {
     return o;
 }
 
+/* One that learns faster has another learning rate, and all else of its part, of which another with
+ * the rate 1 stays. */
+START_TEST(parameters_learn_at_their_rates) {
+    MxConfig config = config_of("adamw");
+    const MxRates rates = {0.25, 0.125};
+    float usual[MX_HYPER_COUNT], fast[MX_HYPER_COUNT];
+    config.adam_b1 = 0.9, config.adam_b2 = 0.95;
+    params.leaves[1].rate = 8, params.leaves[2].rate = 1;
+    const MxOptim *o = optim_of(&config);
+    ck_assert_int_eq(o->n_paces, 2);
+    ck_assert(o->pace[0] == 0 && o->pace[1] == 1 && o->pace[2] == 0);
+    ck_assert_str_eq(mx_optim_pace(&arena, o, 0), "adamw");
+    ck_assert_str_eq(mx_optim_pace(&arena, o, 1), "adamw at 8");
+    mx_optim_hyper(o, 0, rates, usual);
+    mx_optim_hyper(o, 1, rates, fast);
+    ck_assert(usual[MX_HYPER_LR] == 0.25f && fast[MX_HYPER_LR] == 2);
+    usual[MX_HYPER_LR] = fast[MX_HYPER_LR];
+    ck_assert(!memcmp(usual, fast, sizeof usual));
+}
+END_TEST
+
 /* The array in a slot of a parameter. */
 static const MxLeaf *kept(const MxOptim *o, int param, int slot) {
     int at = o->array[param * MX_OPTIM_KEPT + slot];
@@ -180,6 +201,7 @@ int main(void) {
     Suite *suite = suite_create("optim");
     TCase *tests = tcase_create("optim");
     tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_test(tests, parameters_learn_at_their_rates);
     tcase_add_test(tests, moments_lie_where_optax_has_them);
     tcase_add_test(tests, moments_are_bytes_in_blocks);
     tcase_add_test(tests, factored_moments_lack_a_dim);

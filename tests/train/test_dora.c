@@ -180,6 +180,42 @@ START_TEST(peft_drops_the_same) {
 }
 END_TEST
 
+/* Three steps of LoRA+ with AdamW: A learns at one rate, B and magnitudes at another. */
+START_TEST(peft_learns_at_the_same_rates) {
+    static const char *const halves[][2] = {{"A", "_lora_a"}, {"B", "_lora_b"}, {"M", "_lora_m"}};
+    static const char golden[] = "train/peft_plus.h5";
+    enum { STEPS = 3 };
+    Dora whole, d;
+    int64_t n;
+    int at;
+    open_dora(&whole);
+    MxBatch batch = next_tokens(&whole);
+    open_with(&d, golden,
+              "lora.loraplus_lr_ratio=8 learning_rate=0.01 adam_weight_decay=0.1 steps=3 "
+              "gradient_clipping_threshold=0 warmup_steps_fraction=0 "
+              "learning_rate_final_fraction=1");
+    load_dora(&d);
+    close_nudge(d.tree);
+    const float *loss = golden_read(&d.arena, d.file, "loss", &n);
+    for (int step = 0; step < STEPS; step++) {
+        Close c = {.golden = golden,
+                   .kind = step ? CLOSE_LATER_LOSS : CLOSE_LOSS,
+                   .what = mx_arena_printf(&d.arena, "loss %d", step)};
+        close_number(&c, mx_train_loss_and_grad(d.state, &batch).loss, (double)loss[step]);
+        mx_train_update(d.state);
+    }
+    for (int i = 0; i < MX_COUNT(modules); i++)
+        for (int k = 0; k < MX_COUNT(halves); k++) {
+            const MxLeaf *leaf = leaf_of(&d, i, halves[k][1], &at);
+            Close c = {.golden = golden, .what = leaf->path};
+            close_final(&c, mx_leaf_values(&d.arena, leaf), want_of(&d, "", i, halves[k][0], leaf),
+                        mx_shape_count(leaf->shape));
+        }
+    close_dora(&whole);
+    close_dora(&d);
+}
+END_TEST
+
 START_TEST(peft_merges_the_same) {
     Dora d;
     MxText notes;
@@ -447,6 +483,7 @@ Suite *dora_suite(void) {
     TCase *tcase = tcase_create("peft");
     tcase_add_test(tcase, peft_computes_the_same);
     tcase_add_loop_test(tcase, peft_drops_the_same, 0, 2);
+    tcase_add_test(tcase, peft_learns_at_the_same_rates);
     tcase_add_test(tcase, peft_merges_the_same);
     tcase_add_test(tcase, peft_gets_its_own_back);
     suite_add_tcase(suite, tcase);

@@ -93,15 +93,15 @@ static void declare(Bench *b) {
     b->param = mx_new_n(&b->arena, int, b->params.n);
     b->gradient = mx_new_n(&b->arena, int, b->params.n);
     b->kept = mx_new_n(&b->arena, int, o->n_arrays + 1);
-    b->hyper = mx_new_n(&b->arena, int, o->n_parts);
+    b->hyper = mx_new_n(&b->arena, int, o->n_paces);
     for (int i = 0; i < b->params.n; i++) {
         b->param[i] = add_var(b, "param", &b->params.leaves[i]);
         b->gradient[i] = add_var(b, "gradient", &b->params.leaves[i]);
     }
     for (int i = 0; i < o->n_arrays; i++) b->kept[i] = add_var(b, "kept", &o->arrays[i].leaf);
-    for (int i = 0; i < o->n_parts; i++)
-        b->hyper[i] =
-            mx_vars_add(&b->vars, mx_optim_part(o, i), (MxType){MX_F32, MX_SHAPE(MX_HYPER_COUNT)});
+    for (int i = 0; i < o->n_paces; i++)
+        b->hyper[i] = mx_vars_add(&b->vars, mx_optim_pace(&b->arena, o, i),
+                                  (MxType){MX_F32, MX_SHAPE(MX_HYPER_COUNT)});
     b->limit = mx_vars_add(&b->vars, "limit", (MxType){MX_F32, MX_SHAPE(2)});
     b->left_out = mx_vars_add(&b->vars, "left_out", (MxType){MX_F32, MX_SCALAR});
 }
@@ -110,7 +110,7 @@ static void trace_step(Bench *b, MxTrace *t, int i, MxOptimStep step) {
     const int *array = &b->optim->array[i * MX_OPTIM_KEPT];
     if (b->optim->part[i] == MX_NONE) return;
     step.p = mx_variable(t, b->param[i]);
-    step.hyper = mx_variable(t, b->hyper[b->optim->part[i]]);
+    step.hyper = mx_variable(t, b->hyper[b->optim->pace[i]]);
     for (int k = 0; k < MX_OPTIM_KEPT; k++)
         if (array[k] != MX_NONE) step.kept[k] = mx_variable(t, b->kept[array[k]]);
     mx_optim_trace(t, b->optim, i, &step);
@@ -191,9 +191,9 @@ static bool make_step(Bench *b, int64_t step) {
     float hyper[MX_HYPER_COUNT], left_out = 0;
     for (int i = 0; i < b->params.n; i++)
         write_var(b, b->gradient[i], want(b, "grads", &b->params.leaves[i], step));
-    for (int part = 0; part < b->optim->n_parts; part++) {
-        mx_optim_hyper(b->optim, part, rates, hyper);
-        write_var(b, b->hyper[part], hyper);
+    for (int pace = 0; pace < b->optim->n_paces; pace++) {
+        mx_optim_hyper(b->optim, pace, rates, hyper);
+        write_var(b, b->hyper[pace], hyper);
     }
     bool watches = mx_optim_leaves_out(b->optim);
     if (watches) limit_as_original(b, step, (double)losses[step]);
