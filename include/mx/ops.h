@@ -131,6 +131,8 @@ typedef struct MxRandomAttr {
  * the others by 1 / (1 - amount). Source: Srivastava et al. 2014; torch.nn.Dropout; by_column:
  * flax.linen.Dropout with broadcast_dims as in MaxText. */
 MxValue mx_dropout(MxTrace *t, MxValue x, MxValue rows, MxValue step, MxRandomAttr attr);
+/* mx_noise — x plus noise that is uniform in ±amount. */
+MxValue mx_noise(MxTrace *t, MxValue x, MxValue rows, MxValue step, MxRandomAttr attr);
 
 typedef struct MxSoftcapAttr {
     double cap;

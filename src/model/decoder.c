@@ -71,6 +71,16 @@ MxValue model_drop(const Pass *p, MxValue x) {
     return mx_dropout(p->t, x, p->draws->rows, p->draws->step, attr);
 }
 
+/* Source: Jain et al. 2023 (NEFTune); transformers 5.24, integrations/neftune.py, whose hook is
+ * behind the table of embeddings. */
+static MxValue add_noise(const Pass *p, MxValue x_BTD) {
+    double alpha = p->model->config->neftune_noise_alpha;
+    MxShape shape = mx_trace_type(p->t, x_BTD).shape;
+    if (!p->draws || alpha <= 0) return x_BTD;
+    double range = alpha / sqrt((double)(shape.dim[1] * shape.dim[2]));
+    return mx_noise(p->t, x_BTD, p->draws->rows, p->draws->step, model_random(p, range));
+}
+
 MxValue model_draw(const Pass *p, MxValue x_BTN, int64_t k) {
     MxDrawIdsAttr attr = {.k = k,
                           .seed = (uint64_t)p->model->config->init_weights_seed,
@@ -139,8 +149,8 @@ static MxValue waves(const Pass *p, MxValue positions_BT) {
 static MxValue embed(const Pass *p, MxValue tokens_BT, MxValue positions_BT) {
     MxTrace *t = p->t;
     const MxModel *model = p->model;
-    MxValue x_BTD =
-        model_drop(p, mx_embed(t, model_param(p, model->embedding), tokens_BT, model->dtype));
+    MxValue x_BTD = mx_embed(t, model_param(p, model->embedding), tokens_BT, model->dtype);
+    x_BTD = model_drop(p, add_noise(p, x_BTD));
     if (model->positions >= 0)
         x_BTD = mx_add(t, x_BTD,
                        mx_embed(t, model_param(p, model->positions), positions_BT, model->dtype));

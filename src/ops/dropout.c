@@ -1,5 +1,5 @@
-/* dropout.c — what is left to chance: dropout, whose gradient drops the same elements, and indices
- * that are drawn. */
+/* dropout.c — what is left to chance: dropout, whose gradient drops the same elements, noise, and
+ * indices that are drawn. */
 #include <mx/ops.h>
 
 #include "internal.h"
@@ -76,6 +76,36 @@ const MxOp op_dropout = {
     .localize = random_localize,
     .print = random_print,
     .doc = "x without elements, or columns, that are left out by chance",
+};
+
+/* ---- noise */
+
+MxValue mx_noise(MxTrace *t, MxValue x, MxValue rows, MxValue step, MxRandomAttr attr) {
+    attr.whole = mx_trace_type(t, x).shape;
+    return mx_trace_node(t, &op_noise, (MxValue[]){x, rows, step}, INPUTS, &attr);
+}
+
+static bool noise_infer(MxInfer *infer) {
+    const MxRandomAttr *attr = infer->attr;
+    return random_infer(infer) &&
+           (attr->amount >= 0 || mx_infer_fail(infer, "a range of %g is below 0", attr->amount));
+}
+
+static void noise_vjp(const MxVjp *v) {
+    v->dx[X] = v->dy[0];
+}
+
+const MxOp op_noise = {
+    .name = "noise",
+    .arity = INPUTS,
+    .inplace = 1,
+    .attr_bytes = sizeof(MxRandomAttr),
+    .infer = noise_infer,
+    .vjp = noise_vjp,
+    .partition = random_cut,
+    .localize = random_localize,
+    .print = random_print,
+    .doc = "x plus uniform noise",
 };
 
 /* ---- indices */

@@ -1,6 +1,6 @@
 /* draws.c — the part of a program for what training leaves to chance, which are columns and inputs
- * of adapters that are dropped, and experts that are drawn: random numbers depend only on the step
- * and on each row's position in the batch. */
+ * of adapters that are dropped, noise of embeddings, and experts that are drawn: random numbers
+ * depend only on the step and on each row's position in the batch. */
 #include <mx/program.h>
 
 #include "internal.h"
@@ -12,7 +12,8 @@ typedef struct Draws {
 
 bool program_draws(const MxConfig *config) {
     return mx_config_drops(config) || mx_config_drops_lora(config) ||
-           mx_model_drops_images(config) || config->use_random_routing;
+           mx_model_drops_images(config) || config->neftune_noise_alpha > 0 ||
+           config->use_random_routing;
 }
 
 static int64_t rows_of(const MxTrainState *s) {

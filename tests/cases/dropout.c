@@ -1,4 +1,5 @@
-/* dropout.c — elements and columns that are left out, and indices that are drawn, by chance. */
+/* dropout.c — elements and columns that are left out, noise, and indices that are drawn, by chance.
+ */
 #include "cases.h"
 
 #include <math.h>
@@ -65,6 +66,32 @@ const OpTest test_dropout = {
         {DROP(0.5, WHOLE(3, 2, 3, 6), .first = {0, 0, 1}), "f2,3,6 i2 i", "x is no part of the whole"},
         {DROP(1.5, WHOLE(3, 2, 3, 6)), "f2,3,6 i2 i", "a rate of 1.5 is not within 0 and 1"}),
     .reference = ref_dropout,
+    .flows = 1 << 0,
+};
+// clang-format on
+
+/* Of 2^23 numbers, each in the middle of its interval. */
+static void ref_noise(const Reference *r) {
+    const MxRandomAttr *a = r->attr;
+    for (int64_t i = 0; i < element_count(r->in_type[0]); i++) {
+        double u = (floor(share_of(r, a, i) * 8388608) + 0.5) / 8388608;
+        r->out[0][i] = r->in[0][i] + a->amount * (2 * u - 1);
+    }
+}
+
+// clang-format off
+const OpTest test_noise = {
+    CASES(
+        {"a third", DROP(0.3, WHOLE(3, 9, 5, 37)), "x3,5,37 i3:ids9 i:ids100", NULL, 0},
+        {"large", DROP(5, WHOLE(3, 5, 41, 1030)), "x5,41,1030 i5:ids900 i:ids100000", NULL, 0},
+        {"a part", DROP(0.5, WHOLE(4, 2, 9, 4, 40), .first = {0, 5, 2, 7}), "x2,3,2,19 i2:ids7 i:ids9", NULL, 0},
+        {"columns", DROP(2, WHOLE(3, 2, 3, 37), COLUMNS), "x2,3,37 i2:ids7 i:ids9", NULL, 0},
+        {"none", DROP(0, WHOLE(2, 2, 6)), "x2,6 i2 i", NULL, 0},
+        {NULL, DROP(2, WHOLE(3, 8, 4, 16)), "f8,4,16 i8:ids70 i:ids9", NULL, CASE_RANKS}),
+    WRONG(
+        {DROP(0.5, WHOLE(3, 2, 3, 6)), "f2,3,6 i3 i", "rows must have x's first dim"},
+        {DROP(-1, WHOLE(3, 2, 3, 6)), "f2,3,6 i2 i", "a range of -1 is below 0"}),
+    .reference = ref_noise,
     .flows = 1 << 0,
 };
 // clang-format on

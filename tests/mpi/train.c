@@ -125,6 +125,7 @@ static const Variant rows[] = {
     {.name = "dropout", .set = {"dropout_rate=0.3", SGD}},
     {.name = "adapters that drop", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "lora.lora_dropout=0.3", SGD}, .often = true},
     {.name = "magnitudes, adapters that drop, accumulation", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "lora.use_dora=true", "lora.lora_dropout=0.3", "remat_policy=full", "gradient_accumulation_steps=2", SGD}, .parts = 2, .start = 3e-7}, /* as above: roundings of norms */
+    {.name = "noise of embeddings", .set = {"neftune_noise_alpha=15", SGD}},
     {.name = "adapters at two rates", .set = {"lora.enable_lora=true", "lora.lora_rank=4", "lora.lora_alpha=8", "lora.loraplus_lr_ratio=8", "shard_optimizer_over_data=true"}},
     {.name = "experts by chance, accumulation", .set = {"decoder_block=mixtral", "num_experts=8", "num_experts_per_tok=2", "use_random_routing=true", "load_balance_loss_weight=0.1", "remat_policy=full", "gradient_accumulation_steps=2", SGD}, .parts = 2, .often = true},
     {.name = "dropout, accumulation", .set = {"dropout_rate=0.3", "remat_policy=full", "gradient_accumulation_steps=2", SGD}, .parts = 2},

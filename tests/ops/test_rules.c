@@ -272,6 +272,7 @@ static const struct {
                            .whole = {.rank = 3, .dim = {2, 9, 96}},
                            .first = {0, 0, 64}},
      "0.5 stream 0 by column dim 2 from 64"},
+    {&op_noise, &(const MxRandomAttr){.amount = 0.1, .stream = 7}, "0.1 stream 7"},
     {&op_draw_ids, &(const MxDrawIdsAttr){.k = 2, .stream = 7}, "2 stream 7"},
     {&op_draw_ids, &(const MxDrawIdsAttr){.k = 2, .first = 64}, "2 stream 0 from 64"},
     {&op_clip_heads, &(const MxClipHeadsAttr){100, 64, false}, "100, 64 by the root"},

@@ -158,13 +158,16 @@ static void copy_adapters(const MxTree *from, const MxTree *to, MxArena *arena) 
                 mx_leaf_values(arena, &from->leaves[mx_tree_find(from, to->leaves[i].path)]));
 }
 
-/* peft drops what we drop: its dropouts have our masks. Without magnitudes, and with them. */
+/* peft drops what we drop: its dropouts have our masks. Without magnitudes, and with them; with
+ * transformers' noise, of our numbers. */
 START_TEST(peft_drops_the_same) {
     static const char file[] = "train/peft_dropout.h5";
     static const struct {
         const char *group, *golden, *more;
-    } cases[] = {{"lora/", "train/peft_dropout.h5:lora", "lora.use_dora=false"},
-                 {"dora/", "train/peft_dropout.h5:dora", ""}};
+    } cases[] = {
+        {"lora/", "train/peft_dropout.h5:lora", "lora.use_dora=false"},
+        {"dora/", "train/peft_dropout.h5:dora", ""},
+        {"noise/", "train/peft_dropout.h5:noise", "lora.use_dora=false neftune_noise_alpha=5"}};
     Dora whole, d;
     MxArena words = {.name = "words"};
     open_dora(&whole);
@@ -482,7 +485,7 @@ Suite *dora_suite(void) {
     Suite *suite = suite_create("dora");
     TCase *tcase = tcase_create("peft");
     tcase_add_test(tcase, peft_computes_the_same);
-    tcase_add_loop_test(tcase, peft_drops_the_same, 0, 2);
+    tcase_add_loop_test(tcase, peft_drops_the_same, 0, 3);
     tcase_add_test(tcase, peft_learns_at_the_same_rates);
     tcase_add_test(tcase, peft_merges_the_same);
     tcase_add_test(tcase, peft_gets_its_own_back);

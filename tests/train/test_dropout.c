@@ -1,6 +1,7 @@
 /* test_dropout.c — what training leaves to chance, from outside: a run leaves out the same columns
- * and inputs of adapters, and draws the same experts, whatever is made again and however a batch is
- * split, goes on as if it had not stopped, and leaves nothing to chance in evaluations. */
+ * and inputs of adapters, adds the same noise and draws the same experts, whatever is made again
+ * and however a batch is split, goes on as if it had not stopped, and leaves nothing to chance in
+ * evaluations. */
 #include "process.h"
 #include "train_test.h"
 
@@ -59,6 +60,7 @@ static const struct {
     const char *words;
     double rounding;
 } chances[] = {{"dropout_rate=0.3", 0},
+               {"neftune_noise_alpha=15", 0},
                {EXPERTS "use_random_routing=true", 0},
                {ADAPTERS "lora.lora_dropout=0.3", 2e-5},
                {ADAPTERS "lora.use_dora=true lora.lora_dropout=0.3", 2e-5}};
@@ -104,6 +106,7 @@ START_TEST(evaluation_leaves_nothing_to_chance) {
         bool needs_adapters; /* that are trained: at first they add nothing */
     } rows[] = {{"dropout_rate=0.9", EXPERTS, false},
                 {"use_random_routing=true", EXPERTS, false},
+                {"neftune_noise_alpha=150", "", false},
                 {"lora.lora_dropout=0.9", ADAPTERS, true},
                 {"lora.lora_dropout=0.9", ADAPTERS "lora.use_dora=true", true}};
     double x[MOST], y[MOST];
@@ -128,8 +131,9 @@ END_TEST
 
 /* The loss of a policy that is its own reference is no longer log 2, which is no bug. */
 START_TEST(preferences_leave_out_in_the_policy_alone) {
+    static const char *const words[] = {"dropout_rate=0.3 " PAIRS, "neftune_noise_alpha=15 " PAIRS};
     double x[MOST];
-    const char *dir = run("pairs", "dropout_rate=0.3 " PAIRS);
+    const char *dir = run("pairs", words[_i]);
     ck_assert_int_eq(losses(dir, "learning/loss", x), STEPS);
     for (int i = 0; i < STEPS; i++) ck_assert(fabs(x[i] - log(2)) > 1e-5 && isfinite(x[i]));
 }
@@ -142,8 +146,8 @@ Suite *dropout_suite(void) {
     tcase_add_test(tcase, a_rate_acts_and_can_be_off);
     tcase_add_loop_test(tcase, the_same_is_left_out, 0, MX_COUNT(chances) * MX_COUNT(ways));
     tcase_add_loop_test(tcase, a_run_goes_on_as_if_it_had_not_stopped, 0, MX_COUNT(chances));
-    tcase_add_loop_test(tcase, evaluation_leaves_nothing_to_chance, 0, 4);
-    tcase_add_test(tcase, preferences_leave_out_in_the_policy_alone);
+    tcase_add_loop_test(tcase, evaluation_leaves_nothing_to_chance, 0, 5);
+    tcase_add_loop_test(tcase, preferences_leave_out_in_the_policy_alone, 0, 2);
     tcase_set_timeout(tcase, 60);
     suite_add_tcase(suite, tcase);
     return suite;

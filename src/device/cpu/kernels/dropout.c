@@ -1,5 +1,5 @@
 /* dropout.c — what is left to chance. Rows of x that get the same draws are processed together, a
- * block of columns at a time, whose factors are computed once. */
+ * block of columns at a time, whose factors or noise are computed once. */
 #include "kernel.h"
 
 /* ---- the words of a random sequence */
@@ -26,9 +26,16 @@ static int64_t next_words(Sequence s, uint64_t from, uint32_t word[MOST_WORDS]) 
     return MOST_WORDS - skipped;
 }
 
-/* ---- dropout */
+/* ---- dropout and noise */
+
+/* What is made of words, and of x with that. */
+typedef struct Kind {
+    void (*draw)(double amount, const uint32_t *word, int64_t n, float *drawn);
+    void (*apply)(const float *x, const float *drawn, int64_t n, float *y);
+} Kind;
 
 typedef struct Random {
+    const Kind *kind;
     const MxKernelCall *call;
     const MxRandomAttr *attr;
     MxShape x;
@@ -36,8 +43,9 @@ typedef struct Random {
     Sequence sequence;
 } Random;
 
-static Random random_of(const MxKernelCall *call) {
-    Random r = {.call = call,
+static Random random_of(const Kind *kind, const MxKernelCall *call) {
+    Random r = {.kind = kind,
+                .call = call,
                 .attr = call->attr,
                 .x = call->in_type[0].shape,
                 .between = 1,
@@ -61,56 +69,86 @@ static uint64_t first_of(const Random *r, int64_t row) {
     return at * (uint64_t)a->whole.dim[last] + (uint64_t)a->first[last];
 }
 
-static void find_factors(const Random *r, uint64_t from, int64_t n, float *factor) {
-    const double range = 4294967296.0; /* of a word */
-    uint64_t least = (uint64_t)(r->attr->amount * range);
-    float kept = r->attr->amount < 1 ? (float)(1 / (1 - r->attr->amount)) : 0.0f;
+static void draw(const Random *r, uint64_t from, int64_t n, float *drawn) {
     uint32_t word[MOST_WORDS];
     for (int64_t i = 0, made; i < n; i += made) {
         made = cpu_min(next_words(r->sequence, from + (uint64_t)i, word), n - i);
-        for (int64_t k = 0; k < made; k++) factor[i + k] = word[k] < least ? 0.0f : kept;
+        r->kind->draw(r->attr->amount, word, made, drawn + i);
     }
 }
 
 /* A block of columns of n rows that are one behind the other. */
-static void drop_block(const Random *r, int64_t at, int64_t n, int64_t width, const float *factor) {
+static void apply_block(const Random *r, int64_t at, int64_t n, int64_t width, const float *drawn) {
     MxDtype dtype = r->call->in_type[0].dtype;
     float in_block[CPU_BLOCK], out_block[CPU_BLOCK];
     for (int64_t row = 0; row < n; row++, at += r->width) {
         const float *x = cpu_read(r->call->in[0], dtype, at, width, in_block);
         float *y = cpu_place(r->call->out[0], dtype, at, out_block);
-#pragma omp simd
-        for (int64_t k = 0; k < width; k++) y[k] = factor[k] > 0.0f ? x[k] * factor[k] : 0;
+        r->kind->apply(x, drawn, width, y);
         cpu_write(y, width, r->call->out[0], dtype, at);
     }
 }
 
-static void drop_rows(const void *context, int64_t begin, int64_t end, int worker) {
+static void apply_rows(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const Random *r = context;
-    float factor[CPU_BLOCK];
+    float drawn[CPU_BLOCK];
     for (int64_t row = begin, alike; row < end; row += alike) {
         int64_t left = r->between - row % r->between;
         alike = r->attr->by_column ? cpu_min(end - row, left) : 1;
         uint64_t from = first_of(r, row);
         for (int64_t i = 0, n; i < r->width; i += n) {
             n = cpu_min(CPU_BLOCK, r->width - i);
-            find_factors(r, from + (uint64_t)i, n, factor);
-            drop_block(r, row * r->width + i, alike, n, factor);
+            draw(r, from + (uint64_t)i, n, drawn);
+            apply_block(r, row * r->width + i, alike, n, drawn);
         }
     }
 }
 
-/* Of columns so many rows that their factors take little of the time. */
-static void dropout_run(const MxDevice *device, const MxKernelCall *call) {
+/* Of columns so many rows that their draws take little of the time. */
+static void random_run(const MxDevice *device, const MxKernelCall *call, const Kind *kind) {
     enum { STRETCH = 16 };
-    Random r = random_of(call);
+    Random r = random_of(kind, call);
     int64_t least = r.attr->by_column ? STRETCH : 1;
     if (!call->out[0] || !r.width) return;
-    cpu_for(device, r.x.dim[0] * r.between, cpu_max(least, CPU_PIECE / r.width), drop_rows, &r);
+    cpu_for(device, r.x.dim[0] * r.between, cpu_max(least, CPU_PIECE / r.width), apply_rows, &r);
+}
+
+static void draw_factors(double rate, const uint32_t *word, int64_t n, float *factor) {
+    const double range = 4294967296.0; /* of a word */
+    uint64_t least = (uint64_t)(rate * range);
+    float kept = rate < 1 ? (float)(1 / (1 - rate)) : 0.0f;
+    for (int64_t k = 0; k < n; k++) factor[k] = word[k] < least ? 0.0f : kept;
+}
+
+static void drop(const float *x, const float *factor, int64_t n, float *y) {
+#pragma omp simd
+    for (int64_t k = 0; k < n; k++) y[k] = factor[k] > 0.0f ? x[k] * factor[k] : 0;
+}
+
+static void dropout_run(const MxDevice *device, const MxKernelCall *call) {
+    static const Kind kind = {draw_factors, drop};
+    random_run(device, call, &kind);
 }
 
 const MxKernel cpu_dropout = {.run = dropout_run};
+
+static void draw_noise(double amount, const uint32_t *word, int64_t n, float *noise) {
+    float range = (float)amount;
+    for (int64_t k = 0; k < n; k++) noise[k] = range * (2 * mx_uniform(word[k]) - 1);
+}
+
+static void add(const float *x, const float *noise, int64_t n, float *y) {
+#pragma omp simd
+    for (int64_t k = 0; k < n; k++) y[k] = x[k] + noise[k];
+}
+
+static void noise_run(const MxDevice *device, const MxKernelCall *call) {
+    static const Kind kind = {draw_noise, add};
+    random_run(device, call, &kind);
+}
+
+const MxKernel cpu_noise = {.run = noise_run};
 
 /* ---- indices */
 

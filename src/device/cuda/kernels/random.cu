@@ -1,6 +1,6 @@
-/* random.cu — initial values, dropout and indices that are drawn. Element e of a stream uses word
- * e % 4 of Philox at counter e / 4, so that any part of an array can be made independently, with
- * the words of the CPU. */
+/* random.cu — initial values, dropout, noise and indices that are drawn. Element e of a stream uses
+ * word e % 4 of Philox at counter e / 4, so that any part of an array can be made independently,
+ * with the words of the CPU. */
 #include "device/cuda/gpu.cuh"
 
 namespace gpu_random {
@@ -204,8 +204,10 @@ static void init_run(const MxDevice *device, const MxKernelCall *call) {
 }
 GPU_KERNEL(init, .run = init_run);
 
-/* ---- dropout: a thread has a few columns of a row of what gets draws of its own, whose factors
+/* ---- dropout and noise: a thread has a few columns of a row of what gets draws of its own, which
  * hold for a stretch of the rows that get the same */
+
+enum { DROPOUT, NOISE };
 
 typedef struct Random {
     GpuArray x, y;
@@ -215,8 +217,8 @@ typedef struct Random {
     int64_t between, n_dims;      /* rows of a row of the batch; dims of them that have draws … */
     int64_t dim[MX_MAX_RANK], whole[MX_MAX_RANK], first[MX_MAX_RANK]; /* … and the columns */
     unsigned tiles, stretches;
-    int64_t stretch; /* rows of it */
-    float kept;
+    int64_t stretch;   /* rows of it */
+    float kept, range; /* of dropout; of noise */
     bool has_quads;
 } Random;
 
@@ -232,8 +234,9 @@ __device__ static inline uint64_t first_of(const Random &r, int64_t row) {
     return at * (uint64_t)r.whole[r.n_dims] + (uint64_t)r.first[r.n_dims];
 }
 
-/* Of columns from `from` on in the sequence. */
-__device__ static inline void find_factors(const Random &r, uint64_t from, float *factor) {
+/* Factors or noise of columns from `from` on in the sequence. */
+template <int KIND>
+__device__ static inline void draw_quad(const Random &r, uint64_t from, float *drawn) {
     uint32_t word[2 * WORDS];
     uint64_t seed = key_of(r.seed, r.stream, *r.step);
     int skipped = (int)(from % WORDS);
@@ -244,17 +247,21 @@ __device__ static inline void find_factors(const Random &r, uint64_t from, float
         uint32_t own = word[i];
 #pragma unroll
         for (int k = 1; k < WORDS; k++) own = skipped == k ? word[i + k] : own;
-        factor[i] = own < r.least ? 0.0f : r.kept;
+        drawn[i] = KIND == NOISE   ? r.range * (2.0f * uniform(own) - 1.0f)
+                   : own < r.least ? 0.0f
+                                   : r.kept;
     }
 }
 
-__device__ static inline float dropped(float x, float factor) {
-    return factor > 0.0f ? x * factor : 0.0f;
+template <int KIND> __device__ static inline float applied(float x, float drawn) {
+    if (KIND == NOISE) return x + drawn;
+    return drawn > 0.0f ? x * drawn : 0.0f;
 }
 
 /* Rows [row, end) of four columns, ABREAST rows at a time. */
-__device__ static inline void drop_quads(const Random &r, int64_t at, int64_t row, int64_t end,
-                                         const float *factor) {
+template <int KIND>
+__device__ static inline void apply_quads(const Random &r, int64_t at, int64_t row, int64_t end,
+                                          const float *drawn) {
     constexpr int ABREAST = 4;
     for (; row < end; row += ABREAST) {
         GpuQuad quad[ABREAST];
@@ -266,28 +273,28 @@ __device__ static inline void drop_quads(const Random &r, int64_t at, int64_t ro
             float x[GPU_QUAD];
             if (row + k >= end) break;
             gpu_open_quad(r.x.dtype, quad[k], x);
-            for (int i = 0; i < GPU_QUAD; i++) x[i] = dropped(x[i], factor[i]);
+            for (int i = 0; i < GPU_QUAD; i++) x[i] = applied<KIND>(x[i], drawn[i]);
             gpu_put_quad(r.y, at + (row + k) * r.width, x);
         }
     }
 }
 
-__global__ void __launch_bounds__(GPU_BLOCK, 4) dropout_kernel(Random r) {
+template <int KIND> __global__ void __launch_bounds__(GPU_BLOCK, 4) random_kernel(Random r) {
     int64_t column = ((int64_t)(blockIdx.x % r.tiles) * GPU_BLOCK + threadIdx.x) * GPU_QUAD;
     int64_t top = blockIdx.x / r.tiles / r.stretches * r.alike, at = top * r.width + column;
     int64_t row = blockIdx.x / r.tiles % r.stretches * r.stretch;
     int64_t end = gpu_min(r.alike, row + r.stretch);
     if (column >= r.width) return;
-    float factor[GPU_QUAD];
-    find_factors(r, first_of(r, top) + (uint64_t)column, factor);
+    float drawn[GPU_QUAD];
+    draw_quad<KIND>(r, first_of(r, top) + (uint64_t)column, drawn);
     if (r.has_quads) {
-        drop_quads(r, at, row, end, factor);
+        apply_quads<KIND>(r, at, row, end, drawn);
         return;
     }
     for (; row < end; row++)
         for (int i = 0; i < gpu_min(GPU_QUAD, r.width - column); i++) {
             int64_t place = at + row * r.width + i;
-            gpu_put(r.y, place, dropped(gpu_get(r.x, place), factor[i]));
+            gpu_put(r.y, place, applied<KIND>(gpu_get(r.x, place), drawn[i]));
         }
 }
 
@@ -314,18 +321,20 @@ static Random random_of(const MxKernelCall *call) {
     return r;
 }
 
-static void dropout_run(const MxDevice *device, const MxKernelCall *call) {
+template <int KIND> static void random_run(const MxDevice *device, const MxKernelCall *call) {
     const double range = 4294967296.0; /* of a word */
-    const double rate = ((const MxRandomAttr *)call->attr)->amount;
+    const double amount = ((const MxRandomAttr *)call->attr)->amount;
     Random r = random_of(call);
     int64_t groups = call->in_type[0].shape.dim[0] * (r.between / r.alike);
-    r.least = (uint64_t)(rate * range);
-    r.kept = rate < 1 ? (float)(1 / (1 - rate)) : 0.0f;
+    r.range = (float)amount;
+    r.least = KIND == DROPOUT ? (uint64_t)(amount * range) : 0;
+    r.kept = amount < 1 ? (float)(1 / (1 - amount)) : 0.0f;
     if (r.y.data)
-        gpu_launch(device, dropout_kernel, (unsigned)groups * r.tiles * r.stretches, GPU_BLOCK, 0,
-                   r);
+        gpu_launch(device, random_kernel<KIND>, (unsigned)groups * r.tiles * r.stretches, GPU_BLOCK,
+                   0, r);
 }
-GPU_KERNEL(dropout, .run = dropout_run);
+GPU_KERNEL(dropout, .run = random_run<DROPOUT>);
+GPU_KERNEL(noise, .run = random_run<NOISE>);
 
 /* ---- indices: a thread has one */
 
