@@ -214,6 +214,18 @@ def bars_adapters(rows):
     return found
 
 
+def bars_int8(rows):
+    """Operands in int8, against our own products of floats and PyTorch's."""
+    found = []
+    for dtype in ("f32", "bf16"):
+        for name, whole in (("w1i", "w1"), ("w2i", "w2")):
+            part = latest(rows, "compare", name, dtype)
+            found.append(bar(f"{name.upper()} {dtype}, tokens/s over our own {whole.upper()}", faster(part, f"ours {whole}"), 1, True))
+        part = latest(rows, "compare", "w1i", dtype, "eager")
+        found.append(bar(f"W1I {dtype}, tokens/s over PyTorch eager on floats", faster(part, "eager"), 1, True))
+    return found
+
+
 def bars_start(rows):
     found = []
     for dtype in ("f32", "bf16"):
@@ -254,7 +266,7 @@ def bars_of(rows):
     for dtype in ("f32", "bf16"):
         found.append(bar(f"W4 {dtype}, activations when the length doubles (linear: ≤ 2)",
                          length_growth(latest(rows, "length", "w4", dtype)), 2.05, False))
-    found += bars_adapters(rows) + bars_start(rows) + bars_checkpoints(rows) + bars_ranks(rows)
+    found += bars_adapters(rows) + bars_int8(rows) + bars_start(rows) + bars_checkpoints(rows) + bars_ranks(rows)
     for dtype in ("f32", "bf16"):
         per_token, per_flop = growth_spread(latest(rows, "growth", "w1", dtype))
         found += [bar(f"growth {dtype}, dearest over cheapest token, batch 2 to 8", per_token, 1.10, False),

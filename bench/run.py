@@ -24,14 +24,17 @@ ROOT = machine.ROOT
 CORETYPE = "OPENBLAS_CORETYPE"
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 LORA = ["lora.enable_lora=true", "lora.lora_rank=16", "lora.lora_alpha=32"]
+INT8 = ["quantization=int8"]
 QLORA = [*LORA, "lora.lora_weight_qtype=nf4"]
 DPO = ["use_dpo=true", "per_device_batch_size=2", "packing=false"]  # two pairs: W1's four rows
 # config, what the peer trains, overrides, timed steps, whether the matmul floor knows it, workloads of ours that
 # it is held against
 WORKLOADS = {
     "w1": dict(config="bench/w1.yml", peer="w1", method="full", overrides=[], steps=7, has_floor=True, beside=[]),
+    "w1i": dict(config="bench/w1.yml", peer="w1", method="full", overrides=INT8, steps=7, has_floor=False, beside=["w1"]),
     "w2": dict(config="bench/w1.yml", peer="w1", method="lora", overrides=LORA, steps=7, has_floor=False, beside=["w1"]),
     "w2q": dict(config="bench/w1.yml", peer="w1", method="qlora", overrides=QLORA, steps=7, has_floor=False, beside=["w2"]),
+    "w2i": dict(config="bench/w1.yml", peer="w1", method="lora", overrides=LORA + INT8, steps=7, has_floor=False, beside=["w2"]),
     "w3": dict(config="bench/w3.yml", peer="w3", method="full", overrides=[], steps=58, has_floor=True, beside=[]),
     "w4": dict(config="bench/w4.yml", peer="w4", method="full", overrides=[], steps=5, has_floor=False, beside=[]),
     "w5m": dict(config="bench/w5m.yml", peer="w5m", method="full", overrides=[], steps=5, has_floor=False, beside=[]),

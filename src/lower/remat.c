@@ -1,7 +1,8 @@
 /* remat.c — rematerialisation: what the backward pass needs of a region (a decoder layer) is made
  * again from the region's inputs just before the backward pass first needs any of it, instead of
  * being kept. The whole region is made again; what of it nobody uses falls to the removal of dead
- * nodes. Values do not change: the same ops run on the same inputs. What a region writes into a
+ * nodes. The same ops run on the same inputs; only where what is kept has a further reader, it does
+ * not become a part of a sum (fuse.c), which rounds differently. What a region writes into a
  * variable (a count, a maximum) is written once, when it is first made. */
 #include <mx/lower.h>
 
