@@ -1,8 +1,7 @@
 /* remat.c — rematerialisation: what the backward pass needs of a region (a decoder layer) is made
  * again from the region's inputs just before the backward pass first needs any of it, instead of
  * being kept. The whole region is made again; what of it nobody uses falls to the removal of dead
- * nodes. The same ops run on the same inputs; only where what is kept has a further reader, it does
- * not become a part of a sum (fuse.c), which rounds differently. What a region writes into a
+ * nodes. Values do not change: the same ops run on the same inputs. What a region writes into a
  * variable (a count, a maximum) is written once, when it is first made. */
 #include <mx/lower.h>
 
@@ -18,15 +17,39 @@ typedef struct Remat {
     int n_regions;
 } Remat;
 
+/* Whether fusing may make a node a part of what makes its input (fuse.c). */
+static bool may_fuse(const Remat *r, const MxNode *node) {
+    return node->op->flags & MX_OP_SUM ||
+           (node->op->flags & MX_OP_CAST && r->graph->values[node->out[0]].type.dtype == MX_F32);
+}
+
+/* What is expensive to compute. Where nothing but a sum or a cast reads it, that is kept
+ * instead: otherwise it would have a second reader, and be rounded before the sum. */
+static void choose_dear(Remat *r) {
+    int *uses = mx_new_n(&r->arena, int, r->graph->n_values);
+    for (int n = 0; n < r->n_old; n++)
+        for (int i = 0; i < r->old_nodes[n].n_in; i++) uses[r->old_nodes[n].in[i]]++;
+    for (int n = 0; n < r->n_old; n++) {
+        const MxNode *node = &r->old_nodes[n];
+        bool is_dear = node->op->flags & MX_OP_IS_KEPT;
+        for (int i = 0; i < node->n_in && !node->backward && may_fuse(r, node); i++) {
+            bool *is_kept = &r->is_kept[node->in[i]];
+            if (!*is_kept || uses[node->in[i]] > 1) continue;
+            is_dear = true;
+            *is_kept = false;
+        }
+        for (int i = 0; is_dear && i < node->n_out; i++) r->is_kept[node->out[i]] = true;
+    }
+}
+
 /* A region's value is kept if it leaves the region in the forward pass, if it lies in a variable,
  * or if the policy says so. */
 static void choose_kept(Remat *r) {
+    if (r->policy == MX_REMAT_MINIMAL) choose_dear(r);
     for (int n = 0; n < r->n_old; n++) {
         const MxNode *node = &r->old_nodes[n];
-        bool is_dear = r->policy == MX_REMAT_MINIMAL && node->op->flags & MX_OP_IS_KEPT;
         for (int i = 0; i < node->n_out; i++)
-            if (is_dear || r->graph->values[node->out[i]].var != MX_NONE)
-                r->is_kept[node->out[i]] = true;
+            if (r->graph->values[node->out[i]].var != MX_NONE) r->is_kept[node->out[i]] = true;
         if (node->backward) continue;
         for (int i = 0; i < node->n_in; i++) {
             int region = mx_graph_producer(r->graph, node->in[i])->region;

@@ -1,6 +1,6 @@
 /* test_state.c — properties of the train state: nothing is allocated in the steps, equal runs give
- * equal bits, values do not depend on rematerialisation or the number of threads beyond rounding,
- * schedules go where they should. */
+ * equal bits, also with another rematerialisation, values do not depend on the number of threads
+ * beyond rounding, schedules go where they should. */
 #include "program_test.h"
 
 #include <mx/model.h>
@@ -86,6 +86,7 @@ static double parameter_error(const Trained *a, const Trained *b) {
     return worst;
 }
 
+#define ADAPTERS        "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 "
 #define TIED_AND_CAPPED "logits_via_embedding=true final_logits_soft_cap=4 z_loss_multiplier=0.01"
 static const struct {
     const char *a, *b;
@@ -98,6 +99,9 @@ static const struct {
     {"dtype=bfloat16 remat_policy=none", "dtype=bfloat16 remat_policy=full", 0},
     {"use_qk_norm=true attention_bias=true",
      "use_qk_norm=true attention_bias=true remat_policy=full", 0},
+    {ADAPTERS, ADAPTERS "remat_policy=minimal", 0},
+    {ADAPTERS "dtype=bfloat16", ADAPTERS "dtype=bfloat16 remat_policy=minimal", 0},
+    {ADAPTERS, ADAPTERS "remat_policy=full", 0},
     {"num_threads=1", "num_threads=2", 1e-5},
     {"matmul_provider=openblas", "matmul_provider=onednn", 1e-5},
     {"matmul_precision=default", "matmul_precision=highest", 0},
