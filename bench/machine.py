@@ -24,7 +24,7 @@ def processor():
 
 # Each level wants the flags of those before it, too (src/device/cpu/level.c).
 LEVELS = (("avx2", {"avx2", "fma", "bmi2"}), ("avx512", {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
-          ("avx512_bf16", {"avx512_bf16"}), ("amx", {"amx_bf16"}))
+          ("avx512_vnni", {"avx512_vnni"}), ("avx512_bf16", {"avx512_bf16"}), ("amx", {"amx_bf16"}))
 
 
 def level():

@@ -21,15 +21,18 @@ const char *const library_names[LIBRARY_COUNT] = {
 static const struct {
     const char *name, *core, *isa;
 } levels[] = {
-    {"baseline", "Prescott", "SSE41"},        {"avx2", "Haswell", "AVX2"},
-    {"avx512", "SkylakeX", "AVX512_CORE"},    {"avx512_bf16", "Cooperlake", "AVX512_CORE_BF16"},
+    {"baseline", "Prescott", "SSE41"},
+    {"avx2", "Haswell", "AVX2"},
+    {"avx512", "SkylakeX", "AVX512_CORE"},
+    {"avx512_vnni", "SkylakeX", "AVX512_CORE_VNNI"},
+    {"avx512_bf16", "Cooperlake", "AVX512_CORE_BF16"},
     {"amx", "Cooperlake", "AVX512_CORE_AMX"},
 };
 enum { LEVELS = (int)(sizeof levels / sizeof *levels) };
 
 static int highest_level(void) {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512bf16")) return 3;
+    if (__builtin_cpu_supports("avx512bf16")) return 4;
     if (__builtin_cpu_supports("avx512bw")) return 2;
     if (__builtin_cpu_supports("avx2")) return 1;
 #endif

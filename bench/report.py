@@ -15,7 +15,7 @@ LEAST_STEPS = 5  # timed steps of a process; fewer are a trial, not a result
 KINDS_OF_OP = 25  # rows of a table of kernels
 NOTHING = "not measured"
 MISSED = "**not met**"
-COLUMNS = (("AVX2", ("avx2",)), ("AVX-512", ("avx512", "avx512_bf16")), ("AMX", ("amx",)))  # and the levels of each
+COLUMNS = (("AVX2", ("avx2",)), ("AVX-512", ("avx512", "avx512_vnni", "avx512_bf16")), ("AMX", ("amx",)))  # and the levels of each
 
 HEAD = """# Results
 

@@ -10,7 +10,7 @@ for level in $levels; do
     for room in device run; do
         set -- "$@" "$level-$room: MX_CPU=$level $build/test_$room"
     done
-    for suite in golden "hugging face" checkpoints signals; do
+    for suite in golden quantized "hugging face" checkpoints signals; do
         set -- "$@" "$level-${suite% *}: MX_CPU=$level CK_RUN_SUITE='$suite' MX_BIN=$build/mxtrain $build/test_train"
     done
 done

@@ -21,9 +21,12 @@ static bool has_avx512(void) {
            __builtin_cpu_supports("avx512vl");
 }
 
+static bool has_avx512_vnni(void) {
+    return has_avx512() && __builtin_cpu_supports("avx512vnni");
+}
+
 static bool has_avx512_bf16(void) {
-    return has_avx512() && __builtin_cpu_supports("avx512bf16") &&
-           __builtin_cpu_supports("avx512vnni");
+    return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16");
 }
 
 /* Matrix tiles of bf16: CPUID leaf 7, EDX bit 22; Linux gives a process their registers when it
@@ -69,6 +72,15 @@ static const CpuLevel levels[] = {
         .openblas_core = "SkylakeX",
         .onednn_isa = "AVX512_CORE",
         .is_here = has_avx512,
+    },
+    {
+        .name = "avx512_vnni",
+        .label = "AVX-512 with VNNI",
+        .kernels = &cpu_kernels_avx512,
+        .openblas_core = "SkylakeX",
+        .onednn_isa = "AVX512_CORE_VNNI",
+        .has_int8 = true,
+        .is_here = has_avx512_vnni,
     },
     {
         .name = "avx512_bf16",
