@@ -20,30 +20,31 @@ static size_t same_end(MxRendered a, MxRendered b) {
     return n;
 }
 
-/* Where the text of a message ends in a rendering, told by a mark behind it. */
-static bool text_end(MxArena *arena, const MxChat *chat, const ChatPart *part, size_t i,
-                     MxRendered plain, size_t *out, MxError *err) {
+/* A rendering with a mark before the text of a message, or behind it. */
+static bool render_marked(MxArena *arena, const MxChat *chat, const ChatPart *part, size_t i,
+                          bool marks_front, MxRendered *out, MxError *err) {
     ChatPart with = *part;
-    MxRendered marked;
     with.marked = (int64_t)i;
     with.field = "content";
     with.mark = found_mark;
-    with.marks_front = false;
-    if (!chat_render_part(arena, chat, &with, &marked, err)) return false;
+    with.marks_front = marks_front;
+    return chat_render_part(arena, chat, &with, out, err);
+}
+
+/* Where the text of a message ends in a rendering. */
+static bool text_end(MxArena *arena, const MxChat *chat, const ChatPart *part, size_t i,
+                     MxRendered plain, size_t *out, MxError *err) {
+    MxRendered marked;
+    if (!render_marked(arena, chat, part, i, false, &marked, err)) return false;
     *out = plain.n - same_end(plain, marked);
     return true;
 }
 
-/* Where it begins, told by a mark before it; the end of the rendering if it has no text. */
+/* Where it begins; the end of the rendering if it has no text. */
 static bool text_begin(MxArena *arena, const MxChat *chat, const ChatPart *part, size_t i,
                        MxRendered plain, size_t *out, MxError *err) {
-    ChatPart with = *part;
     MxRendered marked;
-    with.marked = (int64_t)i;
-    with.field = "content";
-    with.mark = found_mark;
-    with.marks_front = true;
-    if (!chat_render_part(arena, chat, &with, &marked, err)) return false;
+    if (!render_marked(arena, chat, part, i, true, &marked, err)) return false;
     *out = same_front(plain, marked);
     return true;
 }
