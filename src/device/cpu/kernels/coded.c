@@ -47,8 +47,12 @@ const MxKernel cpu_prune = {.run = prune_run};
 
 /* ---- products */
 
-/* A slab of the result, before it is scaled. */
-static Slabs slabs_of_result(const MxKernelCall *call) {
+typedef struct CodedDot {
+    Slabs slabs;       /* of the result, before it is scaled */
+    size_t widened[2]; /* bytes of operands that are not multiplied as int8 */
+} CodedDot;
+
+static CodedDot coded_dot_of(const MxDevice *device, const MxKernelCall *call) {
     const int64_t most = 1 << 21; /* elements */
     const MxCodedDotAttr *attr = call->attr;
     MxDotSizes size = mx_dot_sizes(call->in_type[0].shape, call->in_type[1].shape, &attr->dot);
@@ -60,19 +64,46 @@ static Slabs slabs_of_result(const MxKernelCall *call) {
                           .trans_b = attr->dot.kind == MX_DOT_NT,
                           .in = call->in_type[0].dtype,
                           .out = MX_F32};
-    return slabs_of(spec, most, size.m, sizeof(float));
+    CodedDot d = {.widened = {0}};
+    if (spec.in == MX_I8 && !cpu_multiplies_int8(device, size.k)) {
+        spec.in = MX_F32;
+        d.widened[0] = cpu_padded((size_t)(size.m * size.k) * sizeof(float));
+        d.widened[1] = cpu_padded((size_t)(size.k * size.n) * sizeof(float));
+    }
+    d.slabs = slabs_of(spec, most, size.m, sizeof(float));
+    return d;
 }
 
 static size_t coded_dot_scratch(const MxDevice *device, const MxKernelCall *call) {
-    Slabs s = slabs_of_result(call);
-    return slabs_scratch(device, &s);
+    CodedDot d = coded_dot_of(device, call);
+    return d.widened[0] + d.widened[1] + slabs_scratch(device, &d.slabs);
 }
 
 static bool coded_dot_prepare(MxDevice *device, MxKernelCall *call, MxError *err) {
-    Slabs *s = mx_new(device->arena, Slabs);
-    *s = slabs_of_result(call);
-    call->state = s;
-    return slabs_prepare(device, s, err);
+    CodedDot *d = mx_new(device->arena, CodedDot);
+    *d = coded_dot_of(device, call);
+    call->state = d;
+    return slabs_prepare(device, &d->slabs, err);
+}
+
+typedef struct Widening {
+    const int8_t *from;
+    float *to;
+} Widening;
+
+static void widen_span(const void *context, int64_t begin, int64_t end, int worker) {
+    const Widening *w = context;
+    (void)worker;
+    cpu_widen_bytes(w->from + begin, end - begin, w->to + begin);
+}
+
+/* An operand as it is multiplied. */
+static const void *widened(const MxDevice *device, const MxKernelCall *call, int operand,
+                           size_t bytes, void **scratch) {
+    if (!bytes) return call->in[operand];
+    Widening w = {call->in[operand], cpu_carve(scratch, bytes)};
+    cpu_for(device, mx_shape_count(call->in_type[operand].shape), CPU_PIECE, widen_span, &w);
+    return w.to;
 }
 
 /* Rows of a slab, on their way to the result. */
@@ -102,20 +133,23 @@ static void scale_rows(const void *context, int64_t begin, int64_t end, int work
 }
 
 static void coded_dot_run(const MxDevice *device, const MxKernelCall *call) {
-    const Slabs *s = call->state;
+    const CodedDot *d = call->state;
+    const Slabs *s = &d->slabs;
     const MxCodedDotAttr *attr = call->attr;
     void *scratch = call->scratch, *slab = cpu_carve(&scratch, s->bytes);
+    if (!call->out[0]) return;
+    const void *a = widened(device, call, 0, d->widened[0], &scratch);
+    const void *b = widened(device, call, 1, d->widened[1], &scratch);
     Scaling scaling = {.call = call,
                        .slab = slab,
                        .rows = attr->rows ? call->in[2] : NULL,
                        .columns = attr->columns ? call->in[2 + attr->rows] : NULL,
                        .width = s->spec.n};
-    for (int64_t at = 0; call->out[0] && at < s->spec.n; at += s->columns) {
+    for (int64_t at = 0; at < s->spec.n; at += s->columns) {
         int64_t n = cpu_min(s->columns, s->spec.n - at);
         int64_t from = s->spec.trans_b ? at * s->spec.k : at;
-        cpu_matmul(slabs_product(s, n), call->in[0],
-                   (const char *)call->in[1] + (size_t)from * mx_dtype_bytes(s->spec.in), slab,
-                   scratch);
+        cpu_matmul(slabs_product(s, n), a,
+                   (const char *)b + (size_t)from * mx_dtype_bytes(s->spec.in), slab, scratch);
         scaling.at = at;
         scaling.n = n;
         cpu_for(device, s->spec.m, cpu_max(1, CPU_PIECE / n), scale_rows, &scaling);

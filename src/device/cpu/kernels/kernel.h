@@ -110,6 +110,9 @@ void cpu_matmul_part(const CpuMatmul *matmul, const int64_t m_k[2], const void *
 /* cpu_multiplies_bf16 — whether bf16 is multiplied as it is, rather than converted to f32: where
  * the processor is faster at it, if only libraries that can are asked. */
 bool cpu_multiplies_bf16(const MxDevice *device);
+/* cpu_multiplies_int8 — whether a spec may say int8, with sums of k products; otherwise its
+ * operands must be widened before. */
+bool cpu_multiplies_int8(const MxDevice *device, int64_t k);
 /* cpu_splits_f32 — whether large products of f32 are made of three of bf16 (product.c). */
 bool cpu_splits_f32(const MxDevice *device);
 /* cpu_matmul_describe — who multiplies what. */

@@ -25,21 +25,21 @@ bool cpu_splits_f32(const MxDevice *device) {
             (device->config.matmul == MX_MATMUL_OWN && cpu_of(device)->level->has_bf16));
 }
 
-/* Vectors multiply four int8 at a time, with sums in int32 that cannot overflow: libraries make one
- * operand unsigned, and 2^16 products of 255 and -128 still fit. */
-static bool multiplies_bytes(const MxDevice *device, const CpuMatmulSpec *spec) {
+/* oneDNN does so four times as fast as floats, with sums in int32 that cannot overflow: it makes
+ * one operand unsigned, and 2^16 products of 255 and -128 still fit. */
+bool cpu_multiplies_int8(const MxDevice *device, int64_t k) {
     const int64_t most_products = 1 << 16;
-    return cpu_of(device)->level->has_int8 && spec->k <= most_products;
+    bool may = device->config.matmul == MX_MATMUL_AUTO || device->config.matmul == MX_MATMUL_ONEDNN;
+    return may && cpu_of(device)->level->has_int8 && k <= most_products;
 }
 
 /* Who is fastest, from bench/results.csv. Few rows: few.c, which gives each row what it gets alone.
  * Floats: the libraries, whose order changes with the size; bf16: oneDNN where the processor is
- * good at it, else product.c, which reads half of what a conversion beforehand would. int8:
- * oneDNN, four times as fast as floats. A matrix times itself: OpenBLAS, which makes half of it. */
+ * good at it, else product.c, which reads half of what a conversion beforehand would. A matrix
+ * times itself: OpenBLAS, which makes half of it. */
 static const CpuProvider *auto_provider(const MxDevice *device, const CpuMatmulSpec *spec) {
     const double large_flops = 1e9;
     double flops = 2.0 * (double)spec->m * (double)spec->n * (double)spec->k;
-    if (spec->in == MX_I8) return &cpu_onednn;
     if (cpu_is_thin(spec)) return &cpu_thin_products;
     if (cpu_is_few(spec)) return &cpu_few_products;
     if (spec->in == MX_BF16) return cpu_multiplies_bf16(device) ? &cpu_onednn : &cpu_own_products;
@@ -50,19 +50,17 @@ static const CpuProvider *auto_provider(const MxDevice *device, const CpuMatmulS
 
 static Choice choose(const MxDevice *device, const CpuMatmulSpec *spec) {
     bool is_bf16 = spec->in == MX_BF16, has_bf16 = cpu_of(device)->level->has_bf16;
-    bool is_bytes = spec->in == MX_I8, are_floats = is_bytes && !multiplies_bytes(device, spec);
-    CpuMatmulSpec widened = *spec;
-    if (are_floats) widened.in = MX_F32;
+    if (spec->in == MX_I8) return (Choice){.provider = &cpu_onednn};
     switch (device->config.matmul) {
     case MX_MATMUL_OPENBLAS:
-        return (Choice){&cpu_openblas, .widen = spec->in != MX_F32, .narrow = spec->out == MX_BF16};
+        return (Choice){&cpu_openblas, .widen = is_bf16, .narrow = spec->out == MX_BF16};
     case MX_MATMUL_ONEDNN:
-        return (Choice){&cpu_onednn, .widen = are_floats || (is_bf16 && !has_bf16),
+        return (Choice){&cpu_onednn, .widen = is_bf16 && !has_bf16,
                         .narrow = spec->out == MX_BF16 && !(is_bf16 && has_bf16)};
     case MX_MATMUL_OWN:
-        return (Choice){.provider = &cpu_own_products, .widen = is_bytes};
+        return (Choice){.provider = &cpu_own_products};
     default:
-        return (Choice){.provider = auto_provider(device, &widened), .widen = are_floats};
+        return (Choice){.provider = auto_provider(device, spec)};
     }
 }
 
@@ -131,22 +129,16 @@ const CpuMatmul *cpu_matmul_prepare(MxDevice *device, CpuMatmulSpec spec, MxErro
 typedef struct Conversion {
     const void *from;
     void *to;
-    MxDtype dtype; /* of what is widened */
 } Conversion;
 
 static void widen_span(const void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const Conversion *c = context;
-    float *to = (float *)c->to + begin;
-    if (c->dtype == MX_I8)
-        cpu_widen_bytes((const int8_t *)c->from + begin, end - begin, to);
-    else
-        cpu_widen((const MxBf16 *)c->from + begin, end - begin, to);
+    cpu_widen((const MxBf16 *)c->from + begin, end - begin, (float *)c->to + begin);
 }
 
-static const float *widened(const MxDevice *device, const void *x, MxDtype dtype, int64_t n,
-                            void **scratch) {
-    Conversion c = {.from = x, .to = cpu_carve(scratch, 4 * (size_t)n), .dtype = dtype};
+static const float *widened(const MxDevice *device, const void *x, int64_t n, void **scratch) {
+    Conversion c = {.from = x, .to = cpu_carve(scratch, 4 * (size_t)n)};
     cpu_for(device, n, CPU_PIECE, widen_span, &c);
     return c.to;
 }
@@ -170,8 +162,8 @@ void cpu_matmul(const CpuMatmul *matmul, const void *a, const void *b, void *c, 
     const CpuMatmulSpec *s = &matmul->spec;
     const MxDevice *device = matmul->device;
     if (matmul->widen) {
-        a = widened(device, a, s->in, a_count(s), &scratch);
-        b = widened(device, b, s->in, b_count(s), &scratch);
+        a = widened(device, a, a_count(s), &scratch);
+        b = widened(device, b, b_count(s), &scratch);
     }
     void *to = matmul->narrow ? cpu_carve(&scratch, 4 * (size_t)(s->m * s->n)) : c;
     matmul->provider->run(matmul, a, b, to, scratch);
@@ -192,15 +184,13 @@ void cpu_matmul_part(const CpuMatmul *matmul, const int64_t m_k[2], const void *
 
 void cpu_matmul_describe(const MxDevice *device, MxText *text) {
     const CpuMatmulSpec spec = {.m = 1024, .n = 1024, .k = 1024},
-                        bf16 = {1024, 1024, 1024, .in = MX_BF16},
-                        int8 = {1024, 1024, 1024, .in = MX_I8};
+                        bf16 = {1024, 1024, 1024, .in = MX_BF16};
     const char *high = cpu_splits_f32(device) ? " of three bf16 products" : " (high is f32 here)";
-    Choice bytes = choose(device, &int8);
-    mx_text_add(text, "matmul f32 %s%s, bf16 %s%s, int8 %s%s (OpenBLAS %s, oneDNN %s)",
+    mx_text_add(text, "matmul f32 %s%s, bf16 %s%s, int8 %s (OpenBLAS %s, oneDNN %s)",
                 choose(device, &spec).provider->name, device->config.may_split ? high : "",
                 choose(device, &bf16).provider->name, cpu_multiplies_bf16(device) ? "" : " as f32",
-                bytes.provider->name, bytes.widen ? " as f32" : "", cpu_openblas_core(),
-                cpu_onednn_version(device->arena));
+                cpu_multiplies_int8(device, spec.k) ? cpu_onednn.name : "as f32",
+                cpu_openblas_core(), cpu_onednn_version(device->arena));
 }
 
 /* ---- dot */
