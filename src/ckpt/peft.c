@@ -223,7 +223,7 @@ bool mx_peft_convert(const MxCkptRef *from, const MxPeftConvert *how, const char
              peft_wholes(&arena, &adapters, &modules, &wholes, err) && ok;
     if (ok && !dir) tell_names(&arena, &modules, &wholes, &adapters, notes);
     if (ok && dir) ok = write_all(&arena, how, &modules, &wholes, &adapters, dir, err);
-    if (ok && how->dropout && peft_has_parameters(&modules))
+    if (ok && how->dropout > 0 && peft_has_parameters(&modules))
         mx_text_add(notes,
                     "lora_dropout %.9g is left out: peft has none beside target_parameters\n",
                     how->dropout);

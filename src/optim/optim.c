@@ -71,7 +71,8 @@ static void set_paces(MxOptim *o) {
     for (int part = 0; part < o->n_parts; part++) find_pace(o, part, 1);
     for (int i = 0; i < n; i++) {
         double rate = o->params->leaves[i].rate;
-        o->pace[i] = o->part[i] == MX_NONE ? MX_NONE : find_pace(o, o->part[i], rate ? rate : 1);
+        o->pace[i] =
+            o->part[i] == MX_NONE ? MX_NONE : find_pace(o, o->part[i], rate > 0 ? rate : 1);
     }
 }
 

@@ -97,7 +97,7 @@ static void log_adapters(const Loop *l, const MxModel *model) {
     int64_t n = mx_tree_count(mx_model_params(model), MX_KIND_LORA_PARAM);
     mx_log("%s configured: rank=%lld alpha=%.15g", *l->config->lora_weight_qtype ? "QLoRA" : "LoRA",
            (long long)l->config->lora_rank, l->config->lora_alpha);
-    if (l->config->lora_plus_ratio)
+    if (l->config->lora_plus_ratio > 0)
         mx_log("LoRA+: B and vectors learn at %.9g times the learning rate",
                l->config->lora_plus_ratio);
     log_few_bits(model);

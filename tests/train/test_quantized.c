@@ -487,8 +487,8 @@ static const char *const models[] = {
     "decoder_block=deepseek attention_type=mla first_num_dense_layers=1 kv_lora_rank=32 "
     "q_lora_rank=32 qk_nope_head_dim=16 qk_rope_head_dim=8 v_head_dim=16 num_experts=4 "
     "num_experts_per_tok=2 shared_experts=1 base_moe_mlp_dim=48",
-    "lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 lora.lora_weight_qtype=nf4 "
-    "lora.lora_tile_size=8",
+    ("lora.enable_lora=true lora.lora_rank=4 lora.lora_alpha=8 lora.lora_weight_qtype=nf4 "
+     "lora.lora_tile_size=8"),
 };
 
 START_TEST(losses_move_a_little) {
