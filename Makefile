@@ -59,6 +59,15 @@ LEVELS            := baseline $(if $(findstring x86_64,$(MULTIARCH)),avx2 avx512
 FLAGS.avx2        := -march=x86-64-v3
 FLAGS.avx512      := -march=x86-64-v4 -mprefer-vector-width=512
 FLAGS.avx512_bf16 := $(FLAGS.avx512) -mavx512bf16
+# Compilers do not choose what these levels add, so kernels without this word, in themselves or in a
+# header of theirs, are those of the level below.
+BELOW.avx512_bf16 := avx512
+BELOW.tiles_in_c  := avx512_bf16
+WORD.avx512_bf16  := __AVX512BF16__
+WORD.tiles_in_c   := TILES_OPEN
+own_kernels        = $(shell cd src/device/cpu/kernels && grep -lF "$$(grep -l $(WORD.$1) *.h | sed 's/.*/"&"/'; echo $(WORD.$1))" *.c)
+$(foreach l,avx512_bf16 tiles_in_c,$(eval OWN.$l := table $(basename $(call own_kernels,$l))))
+kernel_at          = $(if $(and $(BELOW.$1),$(filter-out $(OWN.$1),$2)),$(call kernel_at,$(BELOW.$1),$2),$B/device/cpu/$1/$2.o)
 # Kernels for GPUs are files of their own beside the programs, which load them and whose functions they call.
 NVCC        ?= nvcc
 GPUS        ?= 80 90
@@ -94,9 +103,11 @@ override LDFLAGS += -Wl,-z,relro,-z,now
 endif
 ifdef SAN    # make test SAN=address,undefined
 B        := build/$(if $(IS_CLANG),clang-)san-$(subst $(comma),-,$(SAN))
-# Lines are enough for its reports; where variables are would take gcc half of the time.
-override CFLAGS  += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer -g1
-override LDFLAGS += -fsanitize=$(SAN)
+# Lines are enough for its reports; where variables are would take gcc half of the time. At a fixed
+# address, because every check has its place in the sources, 600,000 pointers in all, which a program
+# that may be anywhere would have to relocate whenever it starts.
+override CFLAGS  += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer -g1 -fno-pie
+override LDFLAGS += -fsanitize=$(SAN) -no-pie
 # Sanitizers keep memory that was freed from being used again for a while. With their usual 256 MB all pages
 # are new ones, which makes tests slower by a third, and most uses of freed memory come soon.
 export ASAN_OPTIONS := quarantine_size_mb=8
@@ -152,7 +163,7 @@ $B/fuzz_$1: $B/tests/fuzz/$1.o $(if $(FUZZ),,$B/tests/fuzz/replay.o) $(call objs
 endef
 # All objects of a level as one, of which only the table of kernels can be seen.
 define level
-$B/device/cpu/$1.o: $(patsubst src/device/cpu/kernels/%.c,$B/device/cpu/$1/%.o,$(KERNELS))
+$B/device/cpu/$1.o: $(foreach k,$(notdir $(basename $(KERNELS))),$(call kernel_at,$1,$k))
 	$(CC) -r -nostdlib -o $$@ $$^
 	objcopy --keep-global-symbol=cpu_kernels_$1 $$@
 $B/device/cpu/$1/%.o: src/device/cpu/kernels/%.c
@@ -179,7 +190,7 @@ $(foreach r,$(ROOMS),$(eval $(call room,$r)))
 
 $B/report/assets.o: src/report/page.css src/report/page.js
 $B/%.o: src/%.c   ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
-$B/tests/%.o: tests/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) -Itests -Isrc $(CFLAGS) -c -o $@ $<
+$B/tests/%.o: tests/%.c ; @mkdir -p $(@D) ; $(CC) $(CPPFLAGS) -Itests -Isrc $(CFLAGS:-O2=-O1) -c -o $@ $<
 
 $B/tests/device/%.o: override CFLAGS += -fopenmp-simd # headers of kernels have loops
 
@@ -266,7 +277,7 @@ deps-aarch64: deps
 
 # For crashes, power losses, full disks, failing calls and damage: libraries to be preloaded, and a disk after a power loss.
 FAULTS := $B/faults.so $B/record.so $B/power
-tests: $B/mxtrain_fibers.so $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(PROGRAMS:%=$B/%) $(FAULTS)
+tests: $(TESTED:%=$B/test_%) $B/test_mpi $(FUZZERS:%=$B/fuzz_%) $(PROGRAMS:%=$B/%) $(FAULTS)
 # A suite is a command: a room's tests unless it has a line here. Those that take long come first, so
 # that none of them is left alone at the end.
 RANKS        ?= 1 2 4 8
@@ -314,12 +325,13 @@ SUITE.fibers-kernels := CK_TIMEOUT_MULTIPLIER=6 MX_BACKEND=fibers CK_RUN_SUITE=k
 SUITE.fibers-run := MX_BACKEND=fibers $B/test_run
 SUITE.fibers-golden := CK_TIMEOUT_MULTIPLIER=6 $(call train_on,fibers,golden)
 suite         = $(or $(SUITE.$1),MX_BIN=$B/mxtrain $B/test_$1)
-check: tests  ## run all suites, as many at a time as there are cores; JOBS=1 for one
+check: tests $(if $(filter fibers-%,$(SUITES)),$B/mxtrain_fibers.so)  ## run all suites, as many at a time as there are cores; JOBS=1 for one
 	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)'; exit 1)
 	@tests/check.sh $B/check $(or $(JOBS),$(shell nproc)) $(foreach s,$(SUITES),'$s: $(call suite,$s)')
 check-longer:  ## run the suites that make test leaves out: more ranks, machines and backends, campaigns
 	@$(MAKE) -s check SUITES='$(LONGER)'
 check-%: tests ; $(call suite,$*)
+check-fibers-kernels check-fibers-run check-fibers-golden: $B/mxtrain_fibers.so
 check-levels: $B/mxtrain $B/mxtrain_fibers.so $B/test_device $B/test_run $B/test_train  ## test kernels, programs and training at every processor level below the machine's
 	@tests/levels.sh $B $(or $(JOBS),$(shell nproc))
 check-guarded: tests  ## run all tests of programs on a backend whose memory the host cannot access
