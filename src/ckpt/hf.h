@@ -1,7 +1,7 @@
 /* hf.h — Hugging Face models in our terms: the table of names and shapes, an open folder of
  * tensors, config.json. Names are in hf_names.c and hf_params.c, maps in hf_map.c, reading folders
- * in hf_read.c, writing them in hf_write.c, config.json in hf_members.h; adapters of the same
- * models in peft.h. */
+ * in hf_read.c, making tensors in hf_make.h, writing folders in hf_write.c, config.json in
+ * hf_members.h; adapters of the same models in peft.h. */
 #ifndef CKPT_HF_H
 #define CKPT_HF_H
 
