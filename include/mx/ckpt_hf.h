@@ -65,9 +65,11 @@ typedef struct MxHfModel {
     bool tunes;                        /* queries of layers that rotate nothing … */
     double tuning_scale;               /* … as keys temperature_tuning_… */
     int64_t tuning_period;
-    MxHeadForm heads;         /* of our kernels */
-    MxDtype dtype;            /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
-    bool is_meta;             /* its folder is one of Meta's */
+    MxHeadForm heads;             /* of our kernels */
+    bool makes_pairs, makes_ones; /* of what is made, in place of what its kind says: rotated ones
+                                     are neighbours; norms hold 1 + w */
+    MxDtype dtype;                /* of its tensors, as config.json has it: MX_F32 or MX_BF16 */
+    bool is_meta;                 /* its folder is one of Meta's */
     const char *few_bits;     /* how tensors in few bits lie (hf_scaled.c); NULL = there are none */
     bool zeros_are_less;      /* their zeros are one more than is stored */
     int64_t code_bits;        /* of those in words */

@@ -78,8 +78,8 @@ static bool check_adapters(const HfMaker *m) {
     mx_fail(m->err, MX_EXIT_BAD_INPUT, in_source(m),
             "it has adapters (\"%s\"), which a model of Hugging Face's has no names for",
             m->leaves.leaves[i].path);
-    mx_note(m->err, "hint: --merge-lora --to-hf merges them into the weights, --to-peft writes "
-                    "them as a folder of peft's");
+    mx_note(m->err, "hint: --merge-lora together with --to-hf or --to-gguf merges them into the "
+                    "weights, --to-peft writes them as a folder of peft's");
     return false;
 }
 

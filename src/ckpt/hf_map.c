@@ -171,7 +171,7 @@ static float factor_of(const MxHfModel *model, HfRole role) {
 }
 
 HfMap hf_values(const MxHfModel *model, HfRole role) {
-    bool adds_one = role == HF_SCALE && model->names->adds_one;
+    bool adds_one = role == HF_SCALE && model->names->adds_one && !model->makes_ones;
     return (HfMap){.factor = factor_of(model, role), .term = adds_one ? 1 : 0};
 }
 
@@ -194,7 +194,7 @@ HfMap hf_map(const MxHfModel *model, const HfRow *row, int i) {
     HfMap map = hf_values(model, row->role);
     place_part(&s, row, i % hf_each(model, row), &map);
     map.inner = map.rotated = -1;
-    bool are_neighbours = model->names->are_neighbours || model->is_meta;
+    bool are_neighbours = model->names->are_neighbours || model->is_meta || model->makes_pairs;
     bool turns = has_heads && model->heads.interleaves != are_neighbours;
     map.spreads = turns && are_neighbours;
     int dim = 0;

@@ -1,7 +1,7 @@
 /* output.c — the destination of a converted checkpoint: a folder published by the room store, or a
  * file made beside its final name and renamed. What is to be replaced is kept until its successor
  * is complete. */
-#include <mx/ckpt.h>
+#include <mx/ckpt_gguf.h>
 
 #include "internal.h"
 
@@ -53,7 +53,8 @@ bool mx_ckpt_output_begin(MxArena *arena, const char *path, bool replace, MxCkpt
     while (n > 1 && path[n - 1] == '/') n--;
     *output = (MxCkptOutput){.arena = arena, .path = mx_arena_strndup(arena, path, n)};
     path = output->staged = output->path;
-    bool is_folder = !mx_text_has_suffix(path, ".h5") && !mx_text_has_suffix(path, ".hdf5");
+    bool is_folder = !mx_text_has_suffix(path, ".h5") && !mx_text_has_suffix(path, ".hdf5") &&
+                     !mx_text_has_suffix(path, MX_GGUF_SUFFIX);
     if (strstr(path, ".h5:") || strstr(path, ".hdf5:"))
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
                        "\"%s\": the result is a whole file, not a group in one", path);

@@ -2,6 +2,7 @@
  * others and be damaged; this process finds the source, verifies it, and cleans up. */
 #include "mxconvert.h"
 
+#include <mx/ckpt_gguf.h>
 #include <mx/text.h>
 
 /* ---- in the child */
@@ -24,9 +25,9 @@ static MxExit print_plan(void *data) {
     return end(&err);
 }
 
-/* Whether the result is a folder of another kind than ours. */
+/* Whether the result is of another kind than ours. */
 static bool goes_abroad(const CommandLine *line) {
-    return line->to_peft || line->to_hf;
+    return line->to_peft || line->to_hf || line->to_gguf;
 }
 
 /* The folder that a tokenizer lies in; "" = none. */
@@ -61,7 +62,43 @@ static bool export(const Work *work, const MxCkptTokenizer *tokenizer, const cha
             mx_hf_carry(home_of(notes->arena, tokenizer), dir, notes, err));
 }
 
-static MxExit to_folder(void *data) {
+/* What a tokenizer does, beside its files. */
+static bool tell_tokenizer(MxArena *arena, const MxCkptTokenizer *t, MxGgufTokenizer *out,
+                           MxError *err) {
+    MxTokenizer *ours;
+    MxTokens around;
+    const MxEncoding empty = {.text = "", .special = true};
+    *out = (MxGgufTokenizer){.dir = home_of(arena, t), .bos = -1, .eos = -1, .unk = -1, .pad = -1};
+    if (!*out->dir || !mx_tokenizer_guess(out->dir)) {
+        out->dir = "";
+        return true;
+    }
+    if (!mx_tokenizer_open(arena, t->type, t->path, &ours, err) ||
+        !mx_tokenizer_encode(arena, ours, empty, &around, err))
+        return false;
+    out->bos = mx_tokenizer_bos(ours);
+    out->eos = mx_tokenizer_eos(ours);
+    out->unk = mx_tokenizer_unk(ours);
+    out->pad = mx_tokenizer_pad(ours);
+    out->adds_bos = around.n && around.ids[0] == out->bos;
+    out->adds_eos = around.n && around.ids[around.n - 1] == out->eos && out->eos != out->bos;
+    return true;
+}
+
+static bool to_gguf(const Work *work, const MxCkptTokenizer *tokenizer, const char *path,
+                    MxText *notes, MxError *err) {
+    MxArena *arena = notes->arena;
+    const char *target = work->line->dry_run ? work->line->source : work->line->target;
+    const char *slash = strrchr(target, '/'), *name = slash ? slash + 1 : target;
+    size_t n =
+        strlen(name) - (mx_text_has_suffix(name, MX_GGUF_SUFFIX) ? strlen(MX_GGUF_SUFFIX) : 0);
+    MxGgufExport how = {.hf = work->hf, .name = mx_arena_strndup(arena, name, n)};
+    if (work->remark) mx_text_add(notes, "%s\n", work->remark);
+    return tell_tokenizer(arena, tokenizer, &how.tokenizer, err) &&
+           mx_gguf_export(&work->from, &how, path, notes, err);
+}
+
+static MxExit go_abroad(void *data) {
     const Work *work = data;
     const CommandLine *line = work->line;
     MxArena arena = {.name = "folder"};
@@ -69,15 +106,17 @@ static MxExit to_folder(void *data) {
     MxText notes;
     mx_text_init(&notes, &arena);
     const char *dir = line->dry_run ? NULL : mx_ckpt_output_dir(work->output);
+    const char *file = line->dry_run ? NULL : mx_ckpt_output_file(work->output);
     MxCkptOrigin origin = {0};
     bool ok = mx_ckpt_tokenizer(&arena, &work->from, &origin.tokenizer, &err) &&
-              (line->to_hf ? export(work, &origin.tokenizer, dir, &notes, &err)
-                           : mx_peft_convert(&work->from, &work->peft, dir, &notes, &err));
+              (line->to_gguf ? to_gguf(work, &origin.tokenizer, file, &notes, &err)
+               : line->to_hf ? export(work, &origin.tokenizer, dir, &notes, &err)
+                             : mx_peft_convert(&work->from, &work->peft, dir, &notes, &err));
     if (ok && (line->dry_run || mx_ckpt_output_commit(work->output, &origin, &err))) {
         mx_print("%s", notes.data);
         if (!line->dry_run)
             mx_print("wrote \"%s\"%s\n", line->target,
-                     line->how.verifies ? " and verified it" : "");
+                     line->how.verifies && !line->to_gguf ? " and verified it" : "");
     }
     mx_arena_release(&arena);
     return end(&err);
@@ -193,7 +232,11 @@ static MxExit benchmark(void *data) {
 static bool check_target(const Work *work, MxArena *arena, MxError *err) {
     const CommandLine *line = work->line;
     bool is_file = !mx_ckpt_output_dir(work->output);
-    if (is_file && goes_abroad(line))
+    bool is_gguf = mx_text_has_suffix(line->target, MX_GGUF_SUFFIX);
+    if (is_gguf != line->to_gguf)
+        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "\"%s\": --to-gguf makes %s", line->target,
+                       "a file whose name ends in " MX_GGUF_SUFFIX ", and nothing else does");
+    if (is_file && goes_abroad(line) && !is_gguf)
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "\"%s\": %s makes a folder", line->target,
                        line->to_hf ? "--to-hf" : "--to-peft");
     const char *beside =
@@ -215,7 +258,7 @@ static MxExit carry_out(Work *work, MxArena *arena, MxError *err) {
     if ((mx_hf_is_dir(line->source) && !mx_ckpt_try(line->source, err)) ||
         !mx_ckpt_find(arena, line->source, NULL, &work->from, err) ||
         !mxconvert_adapters(work, arena, err) ||
-        (line->to_hf && !mxconvert_model(work, arena, err)) ||
+        ((line->to_hf || line->to_gguf) && !mxconvert_model(work, arena, err)) ||
         (line->quantizes && !mxconvert_quantized(work, arena, err)))
         return err->exit;
     work->from.assumes_bf16 = line->assumes_bf16;
@@ -227,11 +270,11 @@ static MxExit carry_out(Work *work, MxArena *arena, MxError *err) {
     }
     if (line->dry_run)
         return mx_store_guarded(line->source, MX_CONFINE_TO_READING,
-                                goes_abroad(line) ? to_folder : print_plan, work, err);
+                                goes_abroad(line) ? go_abroad : print_plan, work, err);
     mx_store_guard_catch();
     if (!work->output && !begin_output(work, arena, err)) return err->exit;
     return mx_store_guarded(line->source, MX_CONFINE_TO_FILES,
-                            goes_abroad(line) ? to_folder
+                            goes_abroad(line) ? go_abroad
                             : line->benchmark ? benchmark
                                               : convert,
                             work, err);
@@ -256,17 +299,19 @@ static bool unties(const MxCkptRef *base, MxArena *arena) {
     return is_tied;
 }
 
-/* Merged weights become Hugging Face's by way of a checkpoint beside DST, which is removed. Over a
+/* Merged weights become others' by way of a checkpoint beside DST, which is removed. Over a
  * folder of Hugging Face's the result has its config.json. */
-static MxExit merge_to_hf(CommandLine *line, MxArena *arena, MxError *err) {
+static MxExit merge_abroad(CommandLine *line, MxArena *arena, MxError *err) {
     CommandLine merging = *line, exporting = *line;
     Work first = {.line = &merging, .is_between = true}, last = {.line = &exporting};
     bool is_json = mxconvert_names_json(line);
     if (!begin_output(&last, arena, err)) return err->exit;
-    char *between = mx_arena_printf(arena, "%s.merged", mx_ckpt_output_dir(last.output));
+    const char *dir = mx_ckpt_output_dir(last.output);
+    char *between =
+        mx_arena_printf(arena, "%s.merged", dir ? dir : mx_ckpt_output_file(last.output));
     mx_arena_on_release(arena, remove_between, between);
     merging.target = between;
-    merging.to_hf = false;
+    merging.to_hf = merging.to_gguf = false;
     merging.how.casts = true;
     merging.how.param_dtype = MX_F32;
     if (is_json) merging.config = NULL;
@@ -288,8 +333,8 @@ static MxExit run(int argc, char **argv, MxArena *arena, MxError *err) {
                 "a folder of peft: lora.lora_restore_path takes it as it is");
         return err->exit;
     }
-    return line.merges && line.to_hf ? merge_to_hf(&line, arena, err)
-                                     : carry_out(&(Work){.line = &line}, arena, err);
+    return line.merges && goes_abroad(&line) ? merge_abroad(&line, arena, err)
+                                             : carry_out(&(Work){.line = &line}, arena, err);
 }
 
 int main(int argc, char **argv) {

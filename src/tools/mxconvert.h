@@ -12,7 +12,7 @@ typedef struct CommandLine {
     const char *layout, *scan, *scan_axis, *dtype, *decoder_block, *cycle;
     const char *base, *config, *alpha_text, *shard_text, *quantize;
     bool params_only, dry_run, verifies, force, benchmark;
-    bool quantizes, merges, extracts, to_peft, to_hf, assumes_bf16, sees;
+    bool quantizes, merges, extracts, to_peft, to_hf, to_gguf, assumes_bf16, sees;
     int64_t shard_bytes;
     double alpha; /* 0 = not said */
     MxConvert how;

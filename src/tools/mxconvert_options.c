@@ -14,7 +14,7 @@ static const MxManual manual = {
              "the layout is detected. It may also be a Hugging Face folder (config.json, "
              "model.safetensors or shards); then the config to train with, model.yml, is written "
              "to DST (for FILE.h5: FILE.yml beside it). DST is a checkpoint folder, or one file if "
-             "it ends in .h5; it appears complete or not at all.",
+             "it ends in .h5 or, with --to-gguf, in .gguf; it appears complete or not at all.",
     .notes =
         (const MxManualRow[]){
             {"Exit codes", "0 done, 2 command line, 65 bad input file, 73/74/77 could not create, "
@@ -27,7 +27,7 @@ static const MxManual manual = {
 enum { LAYOUT = 1, DTYPE = 2, SPEED = 4, FACTS = 8, CONFIG = 16, SHARDS = 32, DRY = 64 };
 
 /* Options that say what the result holds, by bit. */
-enum { MERGES = 1, EXTRACTS = 2, TO_PEFT = 4, TO_HF = 8, QUANTIZES = 16 };
+enum { MERGES = 1, EXTRACTS = 2, TO_PEFT = 4, TO_HF = 8, QUANTIZES = 16, TO_GGUF = 32 };
 static const struct {
     const char *option;
     size_t flag; /* in CommandLine */
@@ -37,6 +37,7 @@ static const struct {
     {"--to-peft", offsetof(CommandLine, to_peft)},
     {"--to-hf", offsetof(CommandLine, to_hf)},
     {"--quantize", offsetof(CommandLine, quantizes)},
+    {"--to-gguf", offsetof(CommandLine, to_gguf)},
 };
 
 /* What may be asked for together, and which options have a meaning then. */
@@ -55,6 +56,8 @@ static const struct {
     {EXTRACTS, "--extract-lora", MX_ADAPTERS_ALONE, LAYOUT | DTYPE | SPEED | DRY},
     {TO_PEFT, "--to-peft", MX_ADAPTERS_STAY, FACTS | CONFIG | DRY},
     {TO_HF, "--to-hf", MX_ADAPTERS_STAY, DTYPE | CONFIG | SHARDS | DRY},
+    {TO_GGUF, "--to-gguf", MX_ADAPTERS_STAY, DTYPE | CONFIG | DRY},
+    {MERGES | TO_GGUF, "--merge-lora with --to-gguf", MX_ADAPTERS_MERGED, DTYPE | FACTS | CONFIG},
     {QUANTIZES, "--quantize", MX_ADAPTERS_STAY, LAYOUT | SPEED | CONFIG | DRY},
 };
 
@@ -159,7 +162,7 @@ static bool understand(CommandLine *line, MxError *err) {
     how->restack.cycle = (int)cycle;
     read_alpha(line, err);
     choose_operation(line, err);
-    if (line->merges && !line->to_hf) {
+    if (line->merges && !line->to_hf && !line->to_gguf) {
         how->casts = true;
         how->param_dtype = MX_F32;
     }
@@ -235,6 +238,11 @@ static int file_options(CommandLine *line, MxOption *out) {
          .flag = &line->to_hf,
          .doc = "write a Hugging Face folder: config.json, model.safetensors; of a run with "
                 "adapters together with --merge-lora"},
+        {.name = "--to-gguf",
+         .is_main = true,
+         .flag = &line->to_gguf,
+         .doc = "write a GGUF file for llama.cpp: DST ends in .gguf; of a run with adapters "
+                "together with --merge-lora"},
         {.name = "--shard-bytes",
          .value = &line->shard_text,
          .takes = "N",

@@ -15,6 +15,7 @@ Suite *save_suite(void);
 Suite *share_suite(void);
 Suite *trees_suite(void);
 Suite *tools_suite(void);
+Suite *gguf_suite(void);
 Suite *hostile_suite(void);
 Suite *lora_tools_suite(void);
 Suite *peft_suite(void);

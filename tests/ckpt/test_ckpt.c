@@ -175,8 +175,8 @@ const char *form_text(MxForm form) {
 
 int main(void) {
     return RUN_SUITES(layout_suite(), read_suite(), save_suite(), share_suite(), adapters_suite(),
-                      trees_suite(), tools_suite(), hostile_suite(), lora_tools_suite(),
-                      peft_suite(), few_bits_suite(), hf_suite(), hf_config_suite(),
-                      hf_images_suite(), runs_suite(), hf_deepseek4_suite(), hf_scaled_suite(),
-                      origin_suite(), logits_suite());
+                      trees_suite(), tools_suite(), hostile_suite(), gguf_suite(),
+                      lora_tools_suite(), peft_suite(), few_bits_suite(), hf_suite(),
+                      hf_config_suite(), hf_images_suite(), runs_suite(), hf_deepseek4_suite(),
+                      hf_scaled_suite(), origin_suite(), logits_suite());
 }

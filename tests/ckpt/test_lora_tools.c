@@ -340,7 +340,7 @@ START_TEST(merged_runs_go_back_to_hugging_face) {
                              folder, adapted));
     ck_tool(65, "mxconvert {}/lora {}/x --to-hf");
     ck_says("it has adapters (");
-    ck_says("hint: --merge-lora --to-hf merges them into the weights");
+    ck_says("hint: --merge-lora together with --to-hf or --to-gguf merges them into");
     ck_assert(!strstr(output, "is missing"));
     ck_tool(0, "mxconvert {}/lora {}/hf --merge-lora --to-hf");
     ck_same_bytes("base/config.json", "hf/config.json");
