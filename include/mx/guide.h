@@ -26,21 +26,37 @@ const char *mx_vocabulary_spell(MxArena *arena, const MxVocabulary *vocabulary, 
  * are added between two states, which makes sequences, choices and loops. */
 typedef struct MxGrammar MxGrammar;
 
-/* How an object is written whose members stand between tags, one behind the other: a value that is
- * a text without quotes and escapes, and it does not have `end` in it. */
-typedef struct MxGrammarTags {
-    const char *before_name, *before_value, *behind_value;
-    const char *end;
-} MxGrammarTags;
+/* How values are written, each kind of them. NULL: as in JSON, or nothing. */
+typedef struct MxGrammarValues {
+    const char *true_word, *false_word, *null_word;
+    const char *quotes; /* any of which stands around texts, whose others are escaped … */
+    const char
+        *escapes; /* … by a backslash and one of these letters; NULL: texts are as they are … */
+    const char *begin;                     /* … behind this … */
+    const char *end;                       /* … and before this, … */
+    const char *without;                   /* … which they do not have in them */
+    const char *other;                     /* before what is no text */
+    const char *open, *between, *close;    /* around and between an object's members */
+    const char *before_name, *behind_name; /* of a name as it is; NULL: names are texts */
+    const char *name_without;              /* characters that such a name does not have */
+    const char *behind_value;              /* of a member */
+    bool has_spaces;                       /* between parts of objects and lists, if one likes */
+    bool is_object;                        /* of objects alone */
+    const struct MxGrammarValues
+        *within; /* lists and objects; of objects alone, values in them; NULL: as this one */
+} MxGrammarValues;
+
+/* JSON (RFC 8259); Python's literals, as far as JSON has such values. */
+extern const MxGrammarValues mx_values_json, mx_values_python;
 
 /* mx_grammar_new — states MX_GRAMMAR_START and MX_GRAMMAR_END and no path between them.
  * mx_grammar_state — one more state. mx_grammar_text — a path of a text of bytes;
  * mx_grammar_bytes — a path of one byte, from low to high; mx_grammar_nothing — of none.
  * mx_grammar_other — any bytes, of which none begins one of [n] texts; it may end everywhere.
- * mx_grammar_schema — the values of a JSON schema, in UTF-8, with a space or a new line between
- * their parts; how values are written is said in docs/SERVING.md.
- *   name  of the schema, for messages
- *   tags  the values are objects and written so; NULL = as JSON
+ * mx_grammar_schema — the values of a JSON schema, in UTF-8; which of them is said in
+ * docs/SERVING.md.
+ *   name    of the schema, for messages
+ *   values  how they are written; lives as long as the grammar
  * Errors (exit 65): no schema, words of schemas that are not available, too large; the place in the
  * schema is named. mx_grammar_finish — no more is added. Errors: no text is of the grammar.
  * Source: JSON Schema 2020-12, core and validation; RFC 8259. Test: tests/guide. */
@@ -53,8 +69,12 @@ void mx_grammar_nothing(MxGrammar *grammar, int32_t from, int32_t to);
 void mx_grammar_other(MxGrammar *grammar, int32_t from, const char *const *texts, int n,
                       int32_t to);
 bool mx_grammar_schema(MxGrammar *grammar, int32_t from, const MxJson *schema, const char *name,
-                       const MxGrammarTags *tags, int32_t to, MxError *err);
+                       const MxGrammarValues *values, int32_t to, MxError *err);
 bool mx_grammar_finish(MxGrammar *grammar, const char *name, MxError *err);
+
+/* mx_schema_allows — whether a value is one of a schema, which is a part of another one; also where
+ * that cannot be told, such as of formats that are not known. */
+bool mx_schema_allows(const MxJson *root, const MxJson *schema, const MxJson *value);
 
 /* mx_grammar_of_schema — the values of a schema alone, with a space before them at most; an object
  * that a schema does not speak of is {"type": "object"}. Errors: as above. */

@@ -6,6 +6,7 @@ MxGrammar *mx_grammar_new(MxArena *arena) {
     MxGrammar *g = mx_new(arena, MxGrammar);
     g->arena = arena;
     g->n_edges = 1;
+    mx_map_init(&g->known, arena);
     for (int i = MX_GRAMMAR_START; i <= MX_GRAMMAR_END; i++) mx_grammar_state(g);
     return g;
 }

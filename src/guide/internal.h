@@ -35,7 +35,8 @@ struct MxGrammar {
     int32_t *height; /* [n_states] rules within rules to its end; GUIDE_NEVER = it has no end */
     int32_t *plain;  /* [n_states] how many characters of plain texts may follow at least */
     bool is_full;    /* more was added than there is room for */
-    int32_t spaces, character, text, number, integer, any; /* rules; 0 = not needed so far */
+    int32_t spaces, character, number, integer; /* rules; 0 = not needed so far */
+    MxMap known;                                /* other rules, by what they are of */
 };
 
 void guide_set(MxGrammar *g, int32_t from, const char *bytes, int32_t to);
@@ -46,17 +47,31 @@ int32_t guide_rule(MxGrammar *g, int32_t *end);
 bool guide_returns(const MxGrammar *g, int32_t state);
 void guide_textn(MxGrammar *g, int32_t from, const char *text, size_t n, int32_t to);
 
+/* ---- values (values.c) */
+
+/* How a text is written. */
+typedef struct Writing {
+    const MxGrammarValues *values;
+    char quote; /* one of its quotes; 0 = as it is, and without the first character of `without` */
+    int64_t min, max; /* characters */
+} Writing;
+
+/* values_within — how values are written that are parts of one. values_has_name — whether a member
+ * can have a name. values_write — a value; NULL = it cannot be written so. */
+const MxGrammarValues *values_within(const MxGrammarValues *values);
+bool values_has_name(const MxGrammarValues *values, const char *name);
+const char *values_write(MxArena *arena, const MxGrammarValues *values, const MxJson *value,
+                         char quote);
+
 /* ---- parts of JSON (json.c) */
 
-/* guide_spaces — any number of spaces. guide_character — a character of more than one byte.
- * guide_json_text — a text in quotes with min to max characters. guide_json_number — without
- * bounds. guide_plain_byte — whether a byte stands for itself in a text of JSON. */
+/* guide_spaces — a space, or a line's end with others, or nothing. guide_character — a character of
+ * more than one byte. guide_quoted — what stands between quotes: any text. guide_number — without
+ * bounds. */
 void guide_spaces(MxGrammar *g, int32_t from, int32_t to);
 void guide_character(MxGrammar *g, int32_t from, int32_t to);
-void guide_json_text(MxGrammar *g, int32_t from, int64_t min, int64_t max, int32_t to);
-void guide_json_number(MxGrammar *g, int32_t from, bool is_integer, int32_t to);
-/* guide_json_key — a text in quotes that is none of [n] texts, without escapes. */
-void guide_json_key(MxGrammar *g, int32_t from, const char *const *others, int64_t n, int32_t to);
+void guide_quoted(MxGrammar *g, int32_t from, Writing how, int32_t to);
+void guide_number(MxGrammar *g, int32_t from, bool is_integer, int32_t to);
 /* guide_choice — any of [n] texts of bytes, which it sorts. */
 void guide_choice(MxGrammar *g, int32_t from, const char **texts, int64_t n, int32_t to);
 /* guide_codes — the characters from low to high, in UTF-8. */
@@ -64,38 +79,39 @@ void guide_codes(MxGrammar *g, int32_t from, uint32_t low, uint32_t high, int32_
 
 /* ---- numbers with bounds (bounds.c) */
 
-/* guide_range — numbers from low to high, of a unit of 10^-decimals, with as many digits behind the
- * point at most. The ends are below 10^GUIDE_DIGITS. */
-enum { GUIDE_DIGITS = 18 };
-void guide_range(MxGrammar *g, int32_t from, int64_t low, int64_t high, int decimals, int32_t to);
-
-/* ---- regular expressions (pattern.c) */
-
-/* How the characters of a text are written. */
-typedef struct Writing {
-    bool is_raw; /* as they are, but no '<'; else as in JSON, between quotes */
-    int64_t min, max;
-} Writing;
-
-/* guide_pattern — texts in which a regular expression is found (JavaScript's, Python's), with min
- * to max characters. NULL, or what is wrong with it. */
-const char *guide_pattern(MxGrammar *g, int32_t from, const char *pattern, Writing how, int32_t to);
+/* Numbers from low to high, of a unit of 10^-decimals, with as many digits behind the point at
+ * most, that are multiples of `step` units. The ends are below 10^GUIDE_DIGITS. */
+enum { GUIDE_DIGITS = 18, GUIDE_MOST_STEP = 4096 };
+typedef struct NumberRange {
+    int64_t low, high, step;
+    int decimals;
+} NumberRange;
+void guide_range(MxGrammar *g, int32_t from, NumberRange range, int32_t to);
 
 /* ---- schemas */
+
+/* Types that schemas have words for. */
+enum {
+    TYPE_OBJECT = 1 << 0,
+    TYPE_LIST = 1 << 1,
+    TYPE_TEXT = 1 << 2,
+    TYPE_NUMBER = 1 << 3,
+    TYPE_INTEGER = 1 << 4,
+    TYPE_BOOLEAN = 1 << 5,
+    TYPE_NULL = 1 << 6,
+};
 
 /* A schema in the making. */
 typedef struct Schemas {
     MxGrammar *g;
     const MxJson *root;
     const char *name;
-    const MxGrammarTags *tags; /* of members of the object in work; NULL = as JSON */
-    const char *end;           /* of raw texts; NULL = texts are JSON's */
-    MxMap rules;               /* of what "$ref" names */
+    const MxGrammarValues *values; /* how those in work are written */
+    MxMap rules;                   /* of what "$ref" names */
     struct Pending {
         const char *path;
         const MxJson *schema;
-        const MxGrammarTags *tags;
-        const char *end_of_raw;
+        const MxGrammarValues *values;
         int32_t start, end;
     } * pending; /* rules that are to be written */
     int64_t n_pending, cap_pending;
@@ -108,8 +124,8 @@ typedef struct Schemas {
 /* schema_may_read — counts what reading a schema costs; an error if all of it is too much.
  * schema_fail — at a member of the schema in work; "" = at itself. schema_want — that its value is
  * another one than it may be. schema_write — paths of its values (schema.c). schema_object,
- * …_array, …_string, …_number — those of a type. schema_any — the rule of any value. schema_merge —
- * what is of both schemas; NULL = an error (merge.c). schema_find — what a reference names. */
+ * …_array, …_string, …_number — those of a type. schema_any — the rule of any value. schema_find —
+ * what a reference names. schema_without — a schema without one of its words, and without notes. */
 bool schema_may_read(Schemas *s, int64_t cost);
 bool schema_fail(Schemas *s, const char *member, const char *fmt, ...) MX_PRINTF(3, 4);
 bool schema_want(Schemas *s, const char *member, const MxJson *found, const char *wanted);
@@ -119,11 +135,51 @@ bool schema_array(Schemas *s, const MxJson *schema, int32_t from, int32_t to);
 bool schema_string(Schemas *s, const MxJson *schema, int32_t from, int32_t to);
 bool schema_number(Schemas *s, const MxJson *schema, bool is_integer, int32_t from, int32_t to);
 int32_t schema_any(Schemas *s);
-MxJson *schema_merge(Schemas *s, const MxJson *a, const MxJson *b, int depth);
 const MxJson *schema_find(Schemas *s, const MxJson *schema);
-/* schema_count — a member that is a count, if it is there. */
+MxJson *schema_without(Schemas *s, const MxJson *schema, const char *word);
+/* schema_count — a member that is a count, if it is there. schema_values — the values of a schema
+ * that names them, as a list; NULL = it does not, or an error. */
 bool schema_count(Schemas *s, const MxJson *schema, const char *member, int64_t *out);
-bool schema_is(const MxJson *value, const char *kind);
+const MxJson *schema_values(Schemas *s, const MxJson *schema);
+
+/* ---- words (words.c) */
+
+/* schema_words — the types that all words of a schema say something of; false = an error.
+ * schema_knows — whether it is a word. schema_is_note — which changes no value. schema_type_bits —
+ * of a type's name; 0 = there is none. schema_type_of — of a value: an integer is also a number.
+ * schema_is — whether it is of a kind (mx_json_kind). */
+bool schema_words(Schemas *s, const MxJson *schema, unsigned *out);
+bool schema_knows(const char *word);
 bool schema_is_note(const char *word);
+unsigned schema_type_bits(const char *name);
+unsigned schema_type_of(const MxJson *value);
+bool schema_is(const MxJson *value, const char *kind);
+
+/* ---- schemas of others (merge.c, opposite.c) */
+
+/* schema_merge — what is of both schemas; NULL = an error. schema_open — one whose reference, if it
+ * is one, is what it names, and whose words are those that are merged. schema_opposite — what is
+ * not of it; NULL = an error, or *why is a word whose opposite is not available. schema_is_atoms —
+ * whether that is left as "not". schema_excludes — whether nothing that is written of one schema is
+ * of another one; is_whole: nothing will be merged into it. */
+MxJson *schema_merge(Schemas *s, const MxJson *a, const MxJson *b, int depth);
+const MxJson *schema_open(Schemas *s, const MxJson *schema, int depth);
+MxJson *schema_opposite(Schemas *s, const MxJson *schema, int depth, const char **why);
+bool schema_is_atoms(const MxJson *schema);
+bool schema_excludes(Schemas *s, const MxJson *written, const MxJson *other, bool is_whole,
+                     int depth);
+
+/* ---- values of schemas (check.c) */
+
+typedef enum Fit { MISFIT, UNSURE, FIT } Fit;
+
+/* schema_fits — whether a value is of a schema in another one. json_is_same. schema_at — a place,
+ * such as "#/$defs/a"; NULL = there is none. schema_format — a format's pattern; NULL = it is not
+ * known. schema_is_multiple — false = they have too many digits. */
+Fit schema_fits(MxArena *arena, const MxJson *root, const MxJson *schema, const MxJson *value);
+bool json_is_same(const MxJson *a, const MxJson *b);
+const MxJson *schema_at(MxArena *arena, const MxJson *root, const char *path);
+const char *schema_format(const MxJson *name);
+bool schema_is_multiple(MxArena *arena, double value, double step, bool *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* json.c — parts of JSON's grammar (RFC 8259) that schemas are made of: spaces, texts, keys,
+/* json.c — parts of JSON's grammar (RFC 8259) that schemas are made of: spaces, texts,
  * numbers. Texts are UTF-8, without escapes of surrogates, which many parsers refuse if they stand
  * alone. */
 #include "internal.h"
@@ -121,17 +121,15 @@ void guide_codes(MxGrammar *g, int32_t from, uint32_t low, uint32_t high, int32_
 
 /* ---- texts */
 
-/* Not of a surrogate, and not of NUL, which some readers refuse. */
-static void add_escape(MxGrammar *g, int32_t from, int32_t to) {
+/* Four digits, not of a surrogate, and not of NUL, which some readers refuse. */
+static void add_code(MxGrammar *g, int32_t from, int32_t to) {
     static const char hex[] = "123456789abcefABCEF", d[] = "dD", zero[] = "0";
     enum { DIGITS = 4 };
-    int32_t escape = mx_grammar_state(g), after_d = mx_grammar_state(g);
+    int32_t after_d = mx_grammar_state(g);
     int32_t digit[DIGITS + 1], zeros[DIGITS]; /* zeros: nothing else so far */
     for (int i = 0; i < DIGITS; i++) digit[i] = mx_grammar_state(g), zeros[i] = mx_grammar_state(g);
     digit[DIGITS] = to;
-    mx_grammar_bytes(g, from, '\\', '\\', escape);
-    guide_set(g, escape, "\"\\/bfnrt", to);
-    mx_grammar_bytes(g, escape, 'u', 'u', zeros[0]);
+    mx_grammar_nothing(g, from, zeros[0]);
     mx_grammar_bytes(g, after_d, '0', '7', digit[2]);
     for (int i = 0; i < DIGITS; i++) {
         guide_set(g, zeros[i], hex, digit[i + 1]);
@@ -143,33 +141,42 @@ static void add_escape(MxGrammar *g, int32_t from, int32_t to) {
     }
 }
 
-/* One character that is no ASCII, or an escape. */
-static int32_t rare_character(MxGrammar *g) {
-    int32_t end, start = guide_rule(g, &end);
-    guide_character(g, start, end);
-    add_escape(g, start, end);
-    return start;
+/* The rule of one character that is no ASCII, or an escape. */
+static int32_t rare_character(MxGrammar *g, const char *escapes) {
+    const char *key = mx_arena_printf(g->arena, "escapes %s", escapes);
+    int32_t end, rule = (int32_t)mx_map_get(&g->known, key, 0);
+    if (rule) return rule;
+    int32_t escape = mx_grammar_state(g), code = mx_grammar_state(g);
+    rule = guide_rule(g, &end);
+    mx_map_set(&g->known, key, rule);
+    guide_character(g, rule, end);
+    mx_grammar_bytes(g, rule, '\\', '\\', escape);
+    for (; *escapes; escapes++)
+        mx_grammar_bytes(g, escape, (uint8_t)*escapes, (uint8_t)*escapes,
+                         *escapes == 'u' ? code : end);
+    add_code(g, code, end);
+    return rule;
 }
 
-static void add_plain(MxGrammar *g, int32_t from, int32_t to) {
-    mx_grammar_bytes(g, from, ' ', '"' - 1, to);
-    mx_grammar_bytes(g, from, '"' + 1, '\\' - 1, to);
+static void add_plain(MxGrammar *g, int32_t from, char quote, int32_t to) {
+    mx_grammar_bytes(g, from, ' ', (uint8_t)quote - 1, to);
+    mx_grammar_bytes(g, from, (uint8_t)quote + 1, '\\' - 1, to);
     mx_grammar_bytes(g, from, '\\' + 1, 0x7f, to);
 }
 
-void guide_json_text(MxGrammar *g, int32_t from, int64_t min, int64_t max, int32_t to) {
-    bool has_end = max < GUIDE_UNBOUNDED;
-    if (!g->text) g->text = rare_character(g);
+void guide_quoted(MxGrammar *g, int32_t from, Writing how, int32_t to) {
+    const bool has_end = how.max < GUIDE_UNBOUNDED;
+    const int32_t rare = rare_character(g, how.values->escapes);
     int32_t at = mx_grammar_state(g);
-    mx_grammar_bytes(g, from, '"', '"', at);
+    mx_grammar_nothing(g, from, at);
     for (int64_t i = 0; !g->is_full; i++) {
-        bool is_last = has_end ? i == max : i == min;
+        bool is_last = has_end ? i == how.max : i == how.min;
         int32_t next = has_end || !is_last ? mx_grammar_state(g) : at;
-        g->plain[at] = has_end ? (int32_t)(max - i) : GUIDE_UNBOUNDED;
-        if (i >= min) mx_grammar_bytes(g, at, '"', '"', to);
+        if (how.quote == '"') g->plain[at] = has_end ? (int32_t)(how.max - i) : GUIDE_UNBOUNDED;
+        if (i >= how.min) mx_grammar_nothing(g, at, to);
         if (is_last && has_end) return;
-        add_plain(g, at, next);
-        guide_call(g, at, g->text, next);
+        add_plain(g, at, how.quote, next);
+        guide_call(g, at, rare, next);
         if (is_last) return;
         at = next;
     }
@@ -222,62 +229,6 @@ void guide_choice(MxGrammar *g, int32_t from, const char **texts, int64_t n, int
             mx_grammar_nothing(g, follow(g, &trail, texts[i]), to);
 }
 
-/* ---- keys */
-
-/* Ways out of a state behind the beginning of others' texts, of which its edges are: bytes that
- * none of them has there. Of characters that are no ASCII, none is told apart. Returns whether the
- * state is within one. */
-static bool leave_others(MxGrammar *g, int32_t state, int32_t plain) {
-    bool is_taken[256] = {0}, is_within = false, has_rare = false;
-    for (int32_t e = g->first[state]; e; e = g->edge[e].next) is_taken[g->edge[e].low] = true;
-    for (int byte = 0x80; byte < 0x100; byte++) {
-        is_within |= byte < 0xc0 && is_taken[byte];
-        has_rare |= is_taken[byte];
-    }
-    is_taken['"'] = is_taken['\\'] = true;
-    for (int low = ' ', high; low < 0x80 && !is_within; low = high) {
-        for (high = low + 1; high < 0x80 && is_taken[high] == is_taken[low]; high++) continue;
-        if (!is_taken[low]) mx_grammar_bytes(g, state, (uint8_t)low, (uint8_t)(high - 1), plain);
-    }
-    if (!has_rare) guide_character(g, state, plain);
-    return is_within;
-}
-
-/* Of others, those that a key without escapes could be, sorted. */
-static int64_t sort_plain(const char *const *others, int64_t n, const char **out) {
-    int64_t kept = 0;
-    for (int64_t i = 0; i < n; i++) {
-        bool is_plain = !strpbrk(others[i], "\"\\");
-        for (const char *at = others[i]; *at; at++) is_plain &= (uint8_t)*at >= ' ';
-        if (is_plain) out[kept++] = others[i];
-    }
-    qsort(out, (size_t)kept, sizeof *out, compare);
-    return kept;
-}
-
-static bool is_among(const int32_t *states, int64_t n, int32_t state) {
-    for (int64_t i = 0; i < n; i++)
-        if (states[i] == state) return true;
-    return false;
-}
-
-void guide_json_key(MxGrammar *g, int32_t from, const char *const *others, int64_t n, int32_t to) {
-    const char **sorted = mx_new_n(g->arena, const char *, n + 1);
-    int32_t plain = mx_grammar_state(g);
-    n = sort_plain(others, n, sorted);
-    add_plain(g, plain, plain);
-    guide_character(g, plain, plain);
-    mx_grammar_bytes(g, plain, '"', '"', to);
-    g->plain[plain] = GUIDE_UNBOUNDED;
-    int32_t start = mx_grammar_state(g), *ends = mx_new_n(g->arena, int32_t, n + 1);
-    Trail trail = new_trail(g, start, sorted, n);
-    mx_grammar_bytes(g, from, '"', '"', start);
-    for (int64_t i = 0; i < n; i++) ends[i] = follow(g, &trail, sorted[i]);
-    for (int32_t state = start, last = g->n_states; state < last && !g->is_full; state++)
-        if (!leave_others(g, state, plain) && !is_among(ends, n, state))
-            mx_grammar_bytes(g, state, '"', '"', to);
-}
-
 /* ---- numbers */
 
 /* One to `most` digits, behind each of which it may go on. */
@@ -314,7 +265,7 @@ static void write_number(MxGrammar *g, int32_t start, bool is_integer, int32_t e
     add_digits(g, power, POWER, end);
 }
 
-void guide_json_number(MxGrammar *g, int32_t from, bool is_integer, int32_t to) {
+void guide_number(MxGrammar *g, int32_t from, bool is_integer, int32_t to) {
     int32_t *rule = is_integer ? &g->integer : &g->number, end;
     if (!*rule) {
         *rule = guide_rule(g, &end);

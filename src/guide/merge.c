@@ -20,10 +20,51 @@ static MxJson *new_list(Schemas *s) {
     return mx_json_put_array(mx_json_object(s->g->arena), "list");
 }
 
+static bool is_apart(const char *word) {
+    static const char *const words[] = {"anyOf", "oneOf", "pattern", "format"};
+    for (int i = 0; i < MX_COUNT(words); i++)
+        if (!strcmp(words[i], word)) return true;
+    return false;
+}
+
 static const MxJson *merge_equal(Schemas *s, const char *word, const MxJson *a, const MxJson *b,
                                  int depth) {
     (void)depth;
     return are_equal(s, a, b) ? a : fail(s, word, "two of them in one value are not available");
+}
+
+/* What is of neither. Values are one list. */
+static const MxJson *merge_not(Schemas *s, const char *word, const MxJson *a, const MxJson *b,
+                               int depth) {
+    MxJson *out = mx_json_object(s->g->arena), *list = mx_json_put_array(out, "anyOf");
+    const MxJson *const both[] = {a, b};
+    (void)word, (void)depth;
+    for (int i = 0; i < MX_COUNT(both); i++) {
+        const MxJson *atoms = mx_json_get(both[i], "anyOf");
+        if (atoms && mx_json_length(both[i]) == 1)
+            for (size_t k = 0; k < mx_json_length(atoms); k++)
+                mx_json_push(list, mx_json_at(atoms, k));
+        else
+            mx_json_push(list, both[i]);
+    }
+    return out;
+}
+
+/* Of two integers, what both divide. */
+static const MxJson *merge_multiples(Schemas *s, const char *word, const MxJson *a, const MxJson *b,
+                                     int depth) {
+    enum { MOST = 1 << 30 };
+    int64_t x, y;
+    if (!mx_json_int(a, &x) || !mx_json_int(b, &y) || x < 1 || y < 1 || x > MOST || y > MOST)
+        return merge_equal(s, word, a, b, depth);
+    int64_t common = x, rest = y;
+    while (rest) {
+        const int64_t next = common % rest;
+        common = rest, rest = next;
+    }
+    MxJson *out = mx_json_object(s->g->arena);
+    mx_json_set_int(out, word, x / common * y);
+    return mx_json_get(out, word);
 }
 
 /* Of two numbers the larger one, or the smaller one. */
@@ -113,6 +154,8 @@ static const struct {
     {"enum", merge_common},
     {"required", merge_union},
     {"allOf", merge_union},
+    {"not", merge_not},
+    {"multipleOf", merge_multiples},
     {"properties", keep},
     {"additionalProperties", keep},
     {"items", merge_schemas},
@@ -136,13 +179,17 @@ static const MxJson *merge_word(Schemas *s, const char *word, const MxJson *a, c
     return merge_equal(s, word, a, b, depth);
 }
 
-/* Items are those behind the first ones, if the same schema has these. */
-static bool check_lists(Schemas *s, const MxJson *a, const MxJson *b) {
+/* Words that are of what another word of the same schema leaves. */
+static bool check_others(Schemas *s, const MxJson *a, const MxJson *b) {
+    static const char *const words[][2] = {{"items", "prefixItems"},
+                                           {"additionalProperties", "patternProperties"}};
     const MxJson *const both[] = {a, b};
-    for (int k = 0; k < MX_COUNT(both); k++)
-        if (mx_json_get(both[k], "items") && !mx_json_get(both[k], "prefixItems") &&
-            mx_json_get(both[!k], "prefixItems"))
-            return schema_fail(s, "items", "\"prefixItems\" of another one is not available");
+    for (int i = 0; i < MX_COUNT(words); i++)
+        for (int k = 0; k < MX_COUNT(both); k++)
+            if (mx_json_get(both[k], words[i][0]) && !mx_json_get(both[k], words[i][1]) &&
+                mx_json_get(both[!k], words[i][1]))
+                return schema_fail(s, words[i][0], "\"%s\" of another one is not available",
+                                   words[i][1]);
     return true;
 }
 
@@ -185,27 +232,85 @@ static MxJson *new_bool(Schemas *s, bool value) {
     return mx_json_get(holder, "value");
 }
 
-/* A schema whose reference, if it is one, is what it names, with what stands beside it; without
- * notes, and one value as a list of values. NULL = an error. */
-static const MxJson *opened(Schemas *s, const MxJson *schema, int depth) {
-    const MxJson *found = mx_json_get(schema, "$ref") ? schema_find(s, schema) : NULL;
-    const bool refers = mx_json_get(schema, "$ref") != NULL;
-    MxJson *out = mx_json_object(s->g->arena);
-    const char *name;
-    MxJson *value;
-    for (void *at = NULL; mx_json_next(schema, &at, &name, &value);) {
-        bool is_const = !strcmp(name, "const");
-        if (is_const) mx_json_push(mx_json_put_array(out, "enum"), value);
-        if (!is_const && strcmp(name, "$ref") && !schema_is_note(name))
-            mx_json_set(out, name, value);
+/* What "if", "then" and "else" say, as a choice that is added to "allOf". */
+static void add_condition(Schemas *s, const MxJson *schema, MxJson *out) {
+    static const char *const words[] = {"then", "else"};
+    const MxJson *condition = mx_json_get(schema, "if"), *known = mx_json_get(out, "allOf");
+    MxJson *choice = mx_json_object(s->g->arena), *list = mx_json_put_array(choice, "anyOf");
+    MxJson *all = new_list(s);
+    for (int i = 0; condition && i < MX_COUNT(words); i++) {
+        const MxJson *own = mx_json_get(schema, words[i]);
+        MxJson *both = mx_json_put_array(mx_json_push_object(list), "allOf");
+        if (i)
+            mx_json_set(mx_json_push_object(both), "not", condition);
+        else
+            mx_json_push(both, condition);
+        if (own) mx_json_push(both, own);
     }
+    for (size_t i = 0; i < mx_json_length(known); i++) mx_json_push(all, mx_json_at(known, i));
+    if (condition) mx_json_push(all, choice);
+    if (mx_json_length(all)) mx_json_set(out, "allOf", all);
+}
+
+/* Without notes, and one value as a list of values. */
+static MxJson *as_merged(Schemas *s, const MxJson *schema) {
+    static const char *const others[] = {"$ref", "const", "enum", "if", "then", "else"};
+    static const char *const counts[] = {"minContains", "maxContains"};
+    MxJson *out = mx_json_object(s->g->arena), *value;
+    const MxJson *one = mx_json_get(schema, "const"), *list = mx_json_get(schema, "enum");
+    const char *name;
+    for (void *at = NULL; mx_json_next(schema, &at, &name, &value);)
+        if (!schema_is_note(name)) mx_json_set(out, name, value);
+    for (int i = 0; i < MX_COUNT(others); i++) mx_json_remove(out, others[i]);
+    for (int i = 0; i < MX_COUNT(counts) && !mx_json_get(schema, "contains"); i++)
+        mx_json_remove(out, counts[i]);
+    if (one || list) {
+        MxJson *values = mx_json_put_array(out, "enum");
+        for (size_t i = 0; i < mx_json_length(list); i++)
+            if (!one || json_is_same(one, mx_json_at(list, i)))
+                mx_json_push(values, mx_json_at(list, i));
+        if (one && !list) mx_json_push(values, one);
+    }
+    add_condition(s, schema, out);
+    return out;
+}
+
+const MxJson *schema_open(Schemas *s, const MxJson *schema, int depth) {
+    const bool refers = mx_json_get(schema, "$ref") != NULL;
+    const MxJson *found = refers ? schema_find(s, schema) : NULL;
     if (refers && !found) return NULL;
+    MxJson *out = as_merged(s, schema);
     return refers ? schema_merge(s, out, found, depth + 1) : out;
 }
 
-MxJson *schema_merge(Schemas *s, const MxJson *a, const MxJson *b, int depth) {
+/* What cannot be one word is a schema of its own in "allOf". */
+static void keep_apart(Schemas *s, MxJson *apart, const char *word, const MxJson *value) {
+    MxJson *one = mx_json_object(s->g->arena);
+    mx_json_set(one, word, value);
+    mx_json_push(apart, one);
+}
+
+static bool merge_words(Schemas *s, MxJson *out, const MxJson *a, const MxJson *b, int depth) {
     const char *name;
-    MxJson *value, *out = mx_json_object(s->g->arena);
+    MxJson *value, *apart = new_list(s);
+    for (void *at = NULL; mx_json_next(a, &at, &name, &value);) mx_json_set(out, name, value);
+    for (void *at = NULL; mx_json_next(b, &at, &name, &value);) {
+        const MxJson *own = mx_json_get(a, name), *both = value;
+        if (own && is_apart(name)) {
+            if (!are_equal(s, own, value)) keep_apart(s, apart, name, value);
+            continue;
+        }
+        if (own && !(both = merge_word(s, name, own, value, depth))) return false;
+        mx_json_set(out, name, both);
+    }
+    if (!mx_json_length(apart)) return true;
+    const MxJson *all = mx_json_get(out, "allOf");
+    mx_json_set(out, "allOf", all ? merge_union(s, "", all, apart, 0) : apart);
+    return true;
+}
+
+MxJson *schema_merge(Schemas *s, const MxJson *a, const MxJson *b, int depth) {
+    MxJson *out = mx_json_object(s->g->arena);
     bool is_true;
     if (depth > DEEPEST) {
         schema_fail(s, "", "schemas that are merged, more than %d levels deep", DEEPEST);
@@ -214,15 +319,10 @@ MxJson *schema_merge(Schemas *s, const MxJson *a, const MxJson *b, int depth) {
     if (!schema_may_read(s, COST)) return NULL;
     if (mx_json_bool(a, &is_true)) return is_true ? (MxJson *)(uintptr_t)b : new_bool(s, false);
     if (mx_json_bool(b, &is_true)) return is_true ? (MxJson *)(uintptr_t)a : new_bool(s, false);
-    if (!(a = opened(s, a, depth)) || !(b = opened(s, b, depth))) return NULL;
+    if (!(a = schema_open(s, a, depth)) || !(b = schema_open(s, b, depth))) return NULL;
     if (mx_json_bool(a, &is_true) || mx_json_bool(b, &is_true))
         return schema_merge(s, a, b, depth + 1);
-    for (void *at = NULL; mx_json_next(a, &at, &name, &value);) mx_json_set(out, name, value);
-    for (void *at = NULL; mx_json_next(b, &at, &name, &value);) {
-        const MxJson *own = mx_json_get(a, name);
-        const MxJson *both = own ? merge_word(s, name, own, value, depth) : value;
-        if (!both) return NULL;
-        mx_json_set(out, name, both);
-    }
-    return check_lists(s, a, b) && merge_members(s, out, a, b, depth) ? out : NULL;
+    bool ok = merge_words(s, out, a, b, depth) && check_others(s, a, b) &&
+              merge_members(s, out, a, b, depth);
+    return ok ? out : NULL;
 }

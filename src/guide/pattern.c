@@ -6,7 +6,6 @@
 enum {
     MOST_STATES = 1 << 14,
     MOST_RANGES = 256,
-    LAST_CODE = 0x10ffff,
     DEEPEST = 64,
     UNBOUNDED = 1 << 30,
 };
@@ -21,7 +20,7 @@ static int32_t new_state(Pattern *p) {
     return p->wrong ? 0 : p->n_states++;
 }
 
-static void add_link(Pattern *p, int32_t from, uint32_t low, uint32_t high, int32_t to) {
+void pattern_link(Pattern *p, int32_t from, uint32_t low, uint32_t high, int32_t to) {
     if (p->n_links == 4 * MOST_STATES) fail(p, "is too large");
     if (p->wrong) return;
     if (p->n_links >= p->cap_links) {
@@ -35,7 +34,7 @@ static void add_link(Pattern *p, int32_t from, uint32_t low, uint32_t high, int3
 }
 
 static void join(Pattern *p, int32_t from, int32_t to) {
-    add_link(p, from, 1, 0, to);
+    pattern_link(p, from, 1, 0, to);
 }
 
 /* ---- sets of characters */
@@ -85,6 +84,7 @@ static bool add_class(Pattern *p, Set *set, char letter) {
     for (int i = 0; i < MX_COUNT(classes); i++) {
         bool is_other = letter == classes[i].letter - 'a' + 'A';
         if (letter != classes[i].letter && !is_other) continue;
+        p->is_narrow = true;
         Set own = {0};
         for (const char *at = classes[i].ranges; *at; at += 2)
             add_range(p, &own, (uint8_t)at[0], (uint8_t)at[1]);
@@ -159,12 +159,12 @@ static void read_set(Pattern *p, Set *set) {
         add_range(p, set, low, high);
     }
     p->at++;
-    if (is_other && set->has_class) add_range(p, set, 0x80, LAST_CODE);
-    if (is_other) negate(p, set, LAST_CODE);
+    if (is_other && set->has_class) add_range(p, set, 0x80, PATTERN_LAST_CODE);
+    if (is_other) negate(p, set, PATTERN_LAST_CODE);
 }
 
 static void add_set(Pattern *p, int32_t from, const Set *set, int32_t to) {
-    for (int i = 0; i < set->n; i++) add_link(p, from, set->low[i], set->high[i], to);
+    for (int i = 0; i < set->n; i++) pattern_link(p, from, set->low[i], set->high[i], to);
 }
 
 /* ---- expressions */
@@ -209,9 +209,10 @@ static void read_atom(Pattern *p, int32_t from, int32_t to) {
     if (c == '[') {
         read_set(p, &set);
     } else if (c == '.') {
+        p->is_narrow = true;
         const uint32_t ends[] = {'\n', '\r', 0x2028, 0x2029};
         for (int i = 0; i < MX_COUNT(ends); i++) add_range(p, &set, ends[i], ends[i]);
-        negate(p, &set, LAST_CODE);
+        negate(p, &set, PATTERN_LAST_CODE);
     } else if (read_item(p, &set, &code)) {
         add_range(p, &set, code, code);
     }
@@ -298,7 +299,7 @@ static void read_choices(Pattern *p, int32_t from, int32_t to) {
 static int32_t add_anything(Pattern *p, int32_t from) {
     int32_t loop = new_state(p);
     join(p, from, loop);
-    add_link(p, loop, 0, LAST_CODE, loop);
+    pattern_link(p, loop, 0, PATTERN_LAST_CODE, loop);
     return loop;
 }
 
@@ -313,6 +314,7 @@ static void read_all(Pattern *p, int32_t from, int32_t to) {
         read_sequence(p, start, end);
         bool ends = p->text[p->at] == '$';
         p->at += ends;
+        p->is_narrow |= ends; /* Python's $ is also before a last new line */
         join(p, ends ? end : add_anything(p, end), to);
         more = p->text[p->at] == '|';
         if (!more && p->text[p->at])
@@ -328,5 +330,23 @@ const char *pattern_read(MxArena *arena, const char *text, Pattern *out) {
     out->start = new_state(out);
     out->end = new_state(out);
     read_all(out, out->start, out->end);
+    return out->wrong;
+}
+
+const char *pattern_of_texts(MxArena *arena, const char *const *texts, int64_t n, Pattern *out) {
+    *out = (Pattern){.arena = arena, .text = "", .n_links = 1};
+    out->first = mx_new_n(arena, int32_t, MOST_STATES);
+    out->start = new_state(out);
+    out->end = new_state(out);
+    for (int64_t i = 0; i < n && !out->wrong; i++) {
+        int32_t from = out->start;
+        for (size_t at = 0; texts[i][at] && !out->wrong;) {
+            const uint32_t code = mx_char_next(texts[i], &at);
+            int32_t to = texts[i][at] ? new_state(out) : out->end;
+            pattern_link(out, from, code, code, to);
+            from = to;
+        }
+        if (from == out->start) join(out, from, out->end);
+    }
     return out->wrong;
 }

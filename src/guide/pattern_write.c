@@ -5,6 +5,7 @@
 typedef struct Writer {
     MxGrammar *g;
     const Pattern *p;
+    const bool *is_end; /* [n_states] */
     Writing how;
     int64_t counts; /* that are told apart */
     int32_t *state; /* [n_states, counts] of the grammar, 0 = none so far */
@@ -22,37 +23,49 @@ static int32_t state_of(Writer *w, int32_t of, int64_t count) {
 }
 
 /* Characters that are escaped, each with its letter; others below a space never come. */
-static void write_escapes(MxGrammar *g, int32_t from, uint32_t low, uint32_t high, int32_t to) {
-    static const char codes[] = "\b\t\n\f\r\"\\", letters[] = "btnfr\"\\";
+static void write_escapes(Writer *w, int32_t from, uint32_t low, uint32_t high, int32_t to) {
+    static const char codes[] = "\b\t\n\f\r\"\\'", letters[] = "btnfr\"\\'";
     int32_t escape = 0;
     for (int i = 0; codes[i]; i++) {
-        if ((uint8_t)codes[i] < low || (uint8_t)codes[i] > high) continue;
+        bool is_other = strchr("\"'", codes[i]) && codes[i] != w->how.quote;
+        if ((uint8_t)codes[i] < low || (uint8_t)codes[i] > high || is_other) continue;
         if (!escape) {
-            escape = mx_grammar_state(g);
-            mx_grammar_bytes(g, from, '\\', '\\', escape);
+            escape = mx_grammar_state(w->g);
+            mx_grammar_bytes(w->g, from, '\\', '\\', escape);
         }
-        mx_grammar_bytes(g, escape, (uint8_t)letters[i], (uint8_t)letters[i], to);
+        mx_grammar_bytes(w->g, escape, (uint8_t)letters[i], (uint8_t)letters[i], to);
     }
 }
 
 static void write_codes(Writer *w, int32_t from, uint32_t low, uint32_t high, int32_t to) {
-    static const uint32_t quoted[] = {'"', '\\'}, raw[] = {'<'};
-    const uint32_t *without = w->how.is_raw ? raw : quoted;
-    int n = w->how.is_raw ? MX_COUNT(raw) : MX_COUNT(quoted);
-    if (!w->how.is_raw) write_escapes(w->g, from, low, high, to);
-    if (low < ' ' && !w->how.is_raw) low = ' ';
-    for (int i = 0; i < n; i++) {
-        if (without[i] < low || without[i] > high) continue;
-        if (without[i] > low) guide_codes(w->g, from, low, without[i] - 1, to);
-        low = without[i] + 1;
+    const char quote = w->how.quote, other = quote ? '\\' : *w->how.values->without;
+    const char first = quote && quote < other ? quote : other;
+    const char without[] = {first, first == other ? quote : other};
+    if (quote) write_escapes(w, from, low, high, to);
+    if (low < ' ' && quote) low = ' ';
+    for (int i = 0; i < MX_COUNT(without); i++) {
+        const uint32_t code = (uint8_t)without[i];
+        if (!code || code < low || code > high) continue;
+        if (code > low) guide_codes(w->g, from, low, code - 1, to);
+        low = code + 1;
     }
     if (low <= high) guide_codes(w->g, from, low, high, to);
+}
+
+/* Whether any character leads back to a state. */
+static bool is_loop(const Pattern *p, int32_t state) {
+    for (int32_t i = p->first[state]; i; i = p->link[i].next)
+        if (!p->link[i].low && p->link[i].high == PATTERN_LAST_CODE && p->link[i].to == state)
+            return true;
+    return false;
 }
 
 static void write_state(Writer *w, int32_t at) {
     const int32_t of = (int32_t)(at / w->counts), from = w->state[at];
     const int64_t count = at % w->counts;
     const bool is_bounded = w->how.max < GUIDE_UNBOUNDED;
+    if (!is_bounded && w->how.quote == '"' && count + 1 == w->counts && is_loop(w->p, of))
+        w->g->plain[from] = GUIDE_UNBOUNDED;
     for (int32_t i = w->p->first[of]; i && !w->g->is_full; i = w->p->link[i].next) {
         const Link *link = &w->p->link[i];
         bool is_nothing = link->low > link->high, is_last = count + 1 == w->counts;
@@ -66,30 +79,38 @@ static void write_state(Writer *w, int32_t at) {
 }
 
 static void write_all(Writer *w, int32_t from, int32_t to) {
-    const int32_t end = w->p->end;
     mx_grammar_nothing(w->g, from, state_of(w, w->p->start, 0));
     for (int64_t i = 0; i < w->n_todo && !w->g->is_full; i++) write_state(w, w->todo[i]);
-    for (int64_t count = w->how.min; count < w->counts; count++)
-        if (w->state[end * w->counts + count])
-            mx_grammar_nothing(w->g, w->state[end * w->counts + count], to);
+    for (int32_t s = 0; s < w->p->n_states; s++)
+        for (int64_t count = w->how.min; w->is_end[s] && count < w->counts; count++)
+            if (w->state[s * w->counts + count])
+                mx_grammar_nothing(w->g, w->state[s * w->counts + count], to);
 }
 
-const char *guide_pattern(MxGrammar *g, int32_t from, const char *pattern, Writing how,
+/* One pattern that must be found is written as it is. */
+static const char *find_network(MxArena *arena, const Demand *demand, int n, Pattern *out,
+                                bool **is_end) {
+    if (n > 1 || !demand->is_wanted) return pattern_product(arena, demand, n, out, is_end);
+    *out = demand->pattern;
+    *is_end = mx_new_n(arena, bool, out->n_states + 1);
+    (*is_end)[out->end] = true;
+    return NULL;
+}
+
+const char *pattern_write(MxGrammar *g, int32_t from, const Demand *demand, int n, Writing how,
                           int32_t to) {
     enum { MOST = 16 * GUIDE_MOST_STATES };
     MxArena scratch = {.name = "pattern"};
     Pattern p;
-    const char *wrong = pattern_read(&scratch, pattern, &p);
-    Writer w = {.g = g, .p = &p, .how = how};
+    bool *is_end;
+    const char *wrong = find_network(&scratch, demand, n, &p, &is_end);
+    Writer w = {.g = g, .p = &p, .is_end = is_end, .how = how};
     w.counts = (how.max < GUIDE_UNBOUNDED ? how.max : how.min) + 1;
     if (!wrong && w.counts * p.n_states > MOST) wrong = "is too large for the length of its texts";
-    if (!wrong) {
-        int32_t first = mx_grammar_state(g), last = mx_grammar_state(g);
+    if (!wrong && p.n_states) {
         w.state = mx_new_n(&scratch, int32_t, p.n_states * w.counts);
         w.todo = mx_new_n(&scratch, int32_t, p.n_states * w.counts);
-        guide_textn(g, from, "\"", !how.is_raw, first);
-        write_all(&w, first, last);
-        guide_textn(g, last, "\"", !how.is_raw, to);
+        write_all(&w, from, to);
     }
     mx_arena_release(&scratch);
     return wrong;

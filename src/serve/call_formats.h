@@ -9,12 +9,6 @@ typedef enum Found { FOUND_NONE, FOUND_CALL, FOUND_PART /* which may become one 
 
 enum { MOST_MARKS = 8 };
 
-/* How calls are written by an answer that must have them: % is the function, # a number. */
-typedef struct CallWriting {
-    const char *begin, *head, *tail, *between, *end; /* between NULL: there is one call */
-    const MxGrammarTags *tags;                       /* of arguments; NULL = JSON */
-} CallWriting;
-
 /* How arguments stand between tags. */
 typedef struct CallTags {
     const char *begin, *end;                      /* around calls, either may be missing */
@@ -62,8 +56,16 @@ struct CallFormat {
     const CallObjects *objects;   /* for calls_read_objects */
     const CallLiterals *literals; /* for calls_read_literals */
     const char *id;               /* of calls, by name and number; NULL = any */
-    CallWriting writes;           /* head NULL = answers cannot be held to calls */
+    CallWriting writes;           /* as far as the template does not say otherwise */
 };
+
+#define DSML                                                                                       \
+    "\xef\xbd\x9c"                                                                                 \
+    "DSML\xef\xbd\x9c"
+
+/* How arguments are written (call_values.c). */
+extern const MxGrammarValues calls_coder, calls_glm, calls_seed, calls_minimax, calls_minicpm,
+    calls_dsml, calls_gemma, calls_function_gemma, calls_python;
 
 /* calls_other_format_at — format i of call_formats_other.c. */
 const CallFormat *calls_other_format_at(int i);
@@ -88,8 +90,8 @@ bool calls_is_of_name(char c);
 void calls_add_value(const Calls *calls, MxText *out, const char *function, const char *name,
                      const char *value, size_t n);
 
-/* calls_python — a value as Python writes it, as JSON; NULL = it is none. */
-const char *calls_python(MxArena *arena, const char *value, size_t n);
+/* calls_literal — a value as Python writes it, as JSON; NULL = it is none. */
+const char *calls_literal(MxArena *arena, const char *value, size_t n);
 
 /* Readers of the formats. */
 Found calls_read_objects(Calls *calls, Rest *rest);

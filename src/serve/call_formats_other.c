@@ -2,10 +2,6 @@
  * no marks, which are looked for last. Sources: as in call_formats.c. */
 #include "call_formats.h"
 
-#define DSML                                                                                       \
-    "\xef\xbd\x9c"                                                                                 \
-    "DSML\xef\xbd\x9c"
-
 static const CallFormat formats[] = {
     {
         .name = "qwen3_coder",
@@ -27,8 +23,7 @@ static const CallFormat formats[] = {
                    .tail = "</function>\n</tool_call>",
                    .between = "\n",
                    .end = "",
-                   .tags = &(const MxGrammarTags){"<parameter=", ">\n", "\n</parameter>\n",
-                                                  "</parameter>"}},
+                   .arguments = &calls_coder},
     },
     {
         .name = "glm45",
@@ -50,8 +45,7 @@ static const CallFormat formats[] = {
                    .tail = "</tool_call>",
                    .between = "\n",
                    .end = "",
-                   .tags = &(const MxGrammarTags){"<arg_key>", "</arg_key>\n<arg_value>",
-                                                  "</arg_value>\n", "</arg_value>"}},
+                   .arguments = &calls_glm},
     },
     {
         .name = "seed_oss",
@@ -73,8 +67,7 @@ static const CallFormat formats[] = {
                    .tail = "</function>\n</seed:tool_call>",
                    .between = "\n",
                    .end = "",
-                   .tags = &(const MxGrammarTags){"<parameter=", ">", "</parameter>\n",
-                                                  "</parameter>"}},
+                   .arguments = &calls_seed},
     },
     {
         .name = "minimax_m2",
@@ -97,8 +90,7 @@ static const CallFormat formats[] = {
                    .tail = "</invoke>\n",
                    .between = "",
                    .end = "</minimax:tool_call>",
-                   .tags = &(const MxGrammarTags){"<parameter name=\"", "\">", "</parameter>\n",
-                                                  "</parameter>"}},
+                   .arguments = &calls_minimax},
     },
     {
         .name = "minicpm5",
@@ -119,13 +111,13 @@ static const CallFormat formats[] = {
                    .tail = "</function>",
                    .between = "\n",
                    .end = "",
-                   .tags = &(const MxGrammarTags){"<param name=\"", "\">", "</param>", "</param>"}},
+                   .arguments = &calls_minicpm},
     },
     {
         .name = "deepseek_v32",
         .sign = "<" DSML "invoke name=\"%\">",
         .marks = {"<" DSML "invoke name=\"", "<" DSML "function_calls>", "<" DSML "tool_calls>",
-                  "</" DSML "function_calls>", "</" DSML "tool_calls>"},
+                  "</" DSML "function_calls>", "</" DSML "tool_calls>", DSML},
         .n_begins = 1,
         .n_skipped = 4,
         .read = calls_read_tags,
@@ -138,6 +130,12 @@ static const CallFormat formats[] = {
                                   .value = "",
                                   .value_end = "</" DSML "parameter>",
                                   .close = "</" DSML "invoke>"},
+        .writes = {.begin = "<" DSML "function_calls>\n",
+                   .head = "<" DSML "invoke name=\"%\">\n",
+                   .tail = "</" DSML "invoke>\n",
+                   .between = "",
+                   .end = "</" DSML "function_calls>",
+                   .arguments = &calls_dsml},
     },
     {
         .name = "gemma4",
@@ -152,6 +150,12 @@ static const CallFormat formats[] = {
                                           .close = '}',
                                           .behind_name = ':',
                                           .quote = "<|\"|>"},
+        .writes = {.begin = "",
+                   .head = "<|tool_call>call:%",
+                   .tail = "<tool_call|>",
+                   .between = "",
+                   .end = "",
+                   .arguments = &calls_gemma},
     },
     {
         .name = "functiongemma",
@@ -166,6 +170,12 @@ static const CallFormat formats[] = {
                                           .close = '}',
                                           .behind_name = ':',
                                           .quote = "<escape>"},
+        .writes = {.begin = "",
+                   .head = "<start_function_call>call:%",
+                   .tail = "<end_function_call>",
+                   .between = "",
+                   .end = "",
+                   .arguments = &calls_function_gemma},
     },
     {
         .name = "lfm2",
@@ -180,6 +190,12 @@ static const CallFormat formats[] = {
                                           .close = ')',
                                           .behind_name = '=',
                                           .is_list = true},
+        .writes = {.begin = "<|tool_call_start|>[",
+                   .head = "%",
+                   .tail = "",
+                   .between = ", ",
+                   .end = "]<|tool_call_end|>",
+                   .arguments = &calls_python},
     },
     {
         .name = "llama3_json",
@@ -224,6 +240,12 @@ static const CallFormat formats[] = {
                                           .close = ')',
                                           .behind_name = '=',
                                           .is_list = true},
+        .writes = {.begin = "[",
+                   .head = "%",
+                   .tail = "",
+                   .between = ", ",
+                   .end = "]",
+                   .arguments = &calls_python},
     },
 };
 

@@ -6,12 +6,30 @@ typedef struct Writer {
     MxArena *arena;
     const CallRules *rules;
     MxGrammar *g;
+    const MxGrammarValues *arguments; /* with marks as the vocabulary has them */
     MxError *err;
 } Writer;
 
+static const char *spell(const Writer *w, const char *text) {
+    return text ? mx_vocabulary_spell(w->arena, w->rules->vocabulary, text) : NULL;
+}
+
+/* What texts do not have in them is told as it reads. */
+static const MxGrammarValues *spell_values(Writer *w, const MxGrammarValues *values) {
+    if (!values || values == &mx_values_json) return values;
+    MxGrammarValues *out = mx_new(w->arena, MxGrammarValues);
+    *out = *values;
+    const char **const texts[] = {&out->begin,       &out->end,         &out->other,
+                                  &out->open,        &out->close,       &out->between,
+                                  &out->before_name, &out->behind_name, &out->behind_value};
+    for (int i = 0; i < MX_COUNT(texts); i++) *texts[i] = spell(w, *texts[i]);
+    out->within = spell_values(w, values->within);
+    return out;
+}
+
 static int32_t write_text(Writer *w, int32_t from, const char *text) {
     int32_t to = mx_grammar_state(w->g);
-    mx_grammar_text(w->g, from, mx_vocabulary_spell(w->arena, w->rules->vocabulary, text), to);
+    mx_grammar_text(w->g, from, spell(w, text), to);
     return to;
 }
 
@@ -58,8 +76,8 @@ static bool write_call(Writer *w, const MxJson *function, int32_t from, int32_t 
                            name);
     if (!schema) schema = mx_json_parse(w->arena, any, strlen(any), "schema", w->err);
     int32_t made = mx_grammar_state(w->g);
-    return mx_grammar_schema(w->g, write_head(w, from, how->head, name), schema, title, how->tags,
-                             made, w->err) &&
+    return mx_grammar_schema(w->g, write_head(w, from, how->head, name), schema, title,
+                             w->arguments, made, w->err) &&
            (mx_grammar_nothing(w->g, write_text(w, made, how->tail), to), true);
 }
 
@@ -144,12 +162,14 @@ static int32_t write_lead(Writer *w, int32_t from) {
 
 static bool write_json(Writer *w, int32_t from, MxError *err) {
     from = write_spaces(w, write_lead(w, from), !w->rules->tools);
-    return mx_grammar_schema(w->g, from, w->rules->schema, "response_format", NULL, MX_GRAMMAR_END,
-                             err);
+    return mx_grammar_schema(w->g, from, w->rules->schema, "response_format", &mx_values_json,
+                             MX_GRAMMAR_END, err);
 }
 
 bool calls_grammar(MxArena *arena, const CallRules *rules, MxGrammar **out, MxError *err) {
     Writer w = {.arena = arena, .rules = rules, .g = *out = mx_grammar_new(arena), .err = err};
+    if (rules->tools) w.arguments = spell_values(&w, rules->format->writes.arguments);
+    if (!w.arguments) w.arguments = &mx_values_json;
     int32_t begin = write_reasoning(&w), start = mx_grammar_state(w.g), end = mx_grammar_state(w.g);
     bool is_free = rules->choice == CALLS_FREE;
     mx_grammar_nothing(w.g, begin, start);

@@ -214,7 +214,7 @@ static Found read_value(Reading *r, Rest *rest) {
     return found;
 }
 
-const char *calls_python(MxArena *arena, const char *value, size_t n) {
+const char *calls_literal(MxArena *arena, const char *value, size_t n) {
     static const CallLiterals python = {.quote = NULL};
     Calls calls = {.opened = {.name = "value"}};
     Reading r = {.calls = &calls, .how = &python};

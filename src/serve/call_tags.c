@@ -4,49 +4,58 @@
 
 /* ---- arguments between tags */
 
-static const MxJson *schema_of(const Calls *calls, const char *function, const char *name) {
+/* A function's parameters; NULL = they are not known. */
+static const MxJson *parameters_of(const Calls *calls, const char *function) {
     for (size_t i = 0; i < mx_json_length(calls->tools); i++) {
         const MxJson *one = mx_json_get(mx_json_at(calls->tools, i), "function");
         const char *own = mx_json_string(mx_json_get(one, "name"));
-        if (own && !strcmp(own, function))
-            return mx_json_get(mx_json_get(mx_json_get(one, "parameters"), "properties"), name);
+        if (own && !strcmp(own, function)) return mx_json_get(one, "parameters");
     }
     return NULL;
 }
 
-/* Whether a schema allows a type, as far as it names its types itself. */
-static bool allows(const MxJson *schema, const char *type) {
-    const MxJson *own = mx_json_get(schema, "type"), *any = mx_json_get(schema, "anyOf");
-    const char *text = mx_json_string(own);
-    bool found = text && !strcmp(text, type);
-    for (size_t i = 0; i < mx_json_length(own) && !found; i++) {
-        const char *one = mx_json_string(mx_json_at(own, i));
-        found = one && !strcmp(one, type);
-    }
-    for (size_t i = 0; i < mx_json_length(any) && !found; i++) {
-        const char *one = mx_json_string(mx_json_get(mx_json_at(any, i), "type"));
-        found = one && !strcmp(one, type);
-    }
-    return found;
+/* A value that is written as a text, and the schema that it must be of. */
+typedef struct Untold {
+    MxArena *arena;
+    const MxJson *root, *schema;
+    const char *value;
+    size_t n;
+} Untold;
+
+/* What a text of JSON is, if it is one; false: the schema does not allow it. */
+static bool is_allowed(const Untold *of, const char *json, const char **out) {
+    MxError err = {0};
+    const MxJson *value =
+        json ? mx_json_parse_value(of->arena, json, strlen(json), MX_NOWHERE, &err) : NULL;
+    mx_error_release(&err);
+    *out = value ? mx_json_dump(of->arena, value, false) : NULL;
+    return value && (!of->schema || mx_schema_allows(of->root, of->schema, value));
 }
 
-/* A value as JSON; where no text may be, also as Python writes it: templates give models such. */
-static const char *as_json(MxArena *arena, const MxJson *schema, const char *value, size_t n) {
-    MxError err = {0};
-    bool is_null = n == 4 && !memcmp(value, "null", n) && allows(schema, "null");
-    if (allows(schema, "string") && !is_null) return NULL;
-    const MxJson *json = mx_json_parse_value(arena, value, n, MX_NOWHERE, &err);
-    mx_error_release(&err);
-    return json                          ? mx_json_dump(arena, json, false)
-           : mx_json_get(schema, "type") ? calls_python(arena, value, n)
-                                         : NULL;
+/* A text, JSON, or what Python writes for it, as templates give it to models: the first that the
+ * schema allows, of "null" the second. Where it allows none, or is not known, the last that it is.
+ */
+static const char *as_json(const Untold *of) {
+    const char *own = mx_arena_strndup(of->arena, of->value, of->n), *found[3] = {NULL};
+    const char *const ways[] = {mx_json_quote(of->arena, of->value, of->n), own,
+                                calls_literal(of->arena, of->value, of->n)};
+    const bool is_json_first = !of->schema || !strcmp(own, "null");
+    const int order[] = {is_json_first, !is_json_first, 2}, n = of->schema ? MX_COUNT(ways) : 2;
+    for (int i = 0; i < n; i++)
+        if (is_allowed(of, ways[order[i]], &found[order[i]])) return found[order[i]];
+    return found[1] ? found[1] : found[2] && n > 2 ? found[2] : ways[0];
 }
 
 void calls_add_value(const Calls *calls, MxText *out, const char *function, const char *name,
                      const char *value, size_t n) {
     MxArena scratch = {.name = "value"};
-    const char *json = as_json(&scratch, schema_of(calls, function, name), value, n);
-    mx_text_add(out, "%s", json ? json : mx_json_quote(&scratch, value, n));
+    const MxJson *root = parameters_of(calls, function);
+    const Untold of = {.arena = &scratch,
+                       .root = root,
+                       .value = value,
+                       .n = n,
+                       .schema = mx_json_get(mx_json_get(root, "properties"), name)};
+    mx_text_add(out, "%s", as_json(&of));
     mx_arena_release(&scratch);
 }
 

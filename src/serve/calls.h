@@ -11,6 +11,12 @@
 /* A format in which models write calls. */
 typedef struct CallFormat CallFormat;
 
+/* How calls are written by an answer that must have them: % is the function, # a number. */
+typedef struct CallWriting {
+    const char *begin, *head, *tail, *between, *end; /* between NULL: there is one call */
+    const MxGrammarValues *arguments;                /* NULL = JSON */
+} CallWriting;
+
 typedef struct Call {
     const char *name, *arguments; /* arguments: a text of JSON, or its beginning */
     size_t n_arguments;           /* bytes */

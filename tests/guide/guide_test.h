@@ -12,5 +12,6 @@ bool guide_test_may_end(MxGuided *text);
 
 Suite *guide_suite(void);
 Suite *schema_suite(void);
+Suite *walks_suite(void);
 
 #endif

@@ -22,5 +22,5 @@ bool guide_test_may_end(MxGuided *text) {
 }
 
 int main(void) {
-    return RUN_SUITES(guide_suite(), schema_suite());
+    return RUN_SUITES(guide_suite(), schema_suite(), walks_suite());
 }

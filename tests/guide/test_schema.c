@@ -126,6 +126,73 @@ static const struct {
      "[{\"required\": [\"a\"]}, "
      "{\"properties\": {\"b\": {\"const\": 1}}, \"required\": [\"b\"]}]}",
      "{\"a\":null}\n{\"a\":null,\"b\":1}\n{\"b\":1}", "{}"},
+    /* what other words say of values that are named, and of what may not be */
+    {"{\"enum\": [\"a\", \"abc\", 5, [1]], \"minLength\": 2, \"maxItems\": 0}", "\"abc\"\n5",
+     "\"a\"\n[1]"},
+    {"{\"const\": 5, \"enum\": [4, 5.0]}", "5", "4"},
+    {"{\"type\": [\"string\", \"null\", \"boolean\"], \"not\": {\"enum\": [\"ab\", true]}}",
+     "\"a\"\n\"abc\"\n\"\\n\"\nnull\nfalse", "\"ab\"\ntrue"},
+    {"{\"type\": \"integer\", \"minimum\": 0, \"not\": {\"const\": 10}}", "0\n9\n11\n100",
+     "10\n-1"},
+    {"{\"type\": \"number\", \"not\": {\"enum\": [1.5, 2]}}", "1.49\n1\n2.000001\n-1.5",
+     "1.5\n1.50\n2\n2.0"},
+    {"{\"type\": \"string\", \"not\": {\"pattern\": \"^a\"}}", "\"ba\"\n\"\xc3\xa9\"\n\"\"",
+     "\"a\"\n\"ab\""},
+    {"{\"not\": {\"type\": [\"object\", \"array\", \"string\", \"number\"]}}", "null\ntrue",
+     "1\n\"\"\n{}"},
+    {"{\"type\": \"integer\", \"not\": {\"minimum\": 3}}", "2\n-5", "3\n4"},
+    {"{\"type\": \"object\", \"properties\": {\"a\": {}, \"b\": {}}, \"not\": {\"required\": "
+     "[\"a\", \"b\"]}}",
+     "{}\n{\"a\":1}\n{\"b\":1}", "{\"a\":1,\"b\":1}"},
+    {"{\"type\": \"object\", \"not\": {\"required\": [\"a\"]}}", "{}\n{\"b\":1}",
+     "{\"a\":1}\n{\"b\":1,\"a\":2}"},
+    {"{\"pattern\": \"^[a-z]+$\", \"format\": \"hostname\"}", "\"abc\"", "\"a-b\"\n\"a1\""},
+    {"{\"allOf\": [{\"pattern\": \"a\"}, {\"pattern\": \"b\"}, {\"maxLength\": 3}]}",
+     "\"ab\"\n\"b_a\"", "\"a\"\n\"b\"\n\"ab__\""},
+    /* exactly one */
+    {"{\"oneOf\": [{\"type\": \"integer\", \"maximum\": 5}, {\"type\": \"integer\", \"minimum\": "
+     "3}]}",
+     "2\n6", "3\n4\n5"},
+    {"{\"oneOf\": [{\"properties\": {\"k\": {\"const\": \"u\"}, \"a\": {\"pattern\": \"x\"}}, "
+     "\"required\": [\"k\"]}, {\"properties\": {\"k\": {\"const\": \"v\"}}, \"required\": "
+     "[\"k\"]}]}",
+     "{\"k\":\"u\",\"a\":\"x\"}\n{\"k\":\"v\"}", "{\"k\":\"v\",\"a\":\"x\"}\n{\"k\":\"w\"}"},
+    {"{\"oneOf\": [{\"properties\": {\"a\": {\"format\": \"date\"}}, \"required\": [\"a\"]}, "
+     "{\"properties\": {\"b\": {\"format\": \"date\"}}, \"required\": [\"b\"]}]}",
+     "{\"a\":\"2024-01-01\"}\n{\"b\":\"2024-01-01\"}",
+     "{\"a\":\"2024-01-01\",\"b\":\"2024-01-01\"}"},
+    {"{\"properties\": {\"k\": {\"enum\": [1, 2]}, \"n\": {\"type\": \"integer\"}}, \"required\": "
+     "[\"k\", \"n\"], \"if\": {\"properties\": {\"k\": {\"const\": 1}}}, \"then\": "
+     "{\"properties\": {\"n\": {\"minimum\": 5}}}, \"else\": {\"properties\": {\"n\": "
+     "{\"maximum\": 4}}}}",
+     "{\"k\":1,\"n\":5}\n{\"k\":2,\"n\":4}", "{\"k\":1,\"n\":4}\n{\"k\":2,\"n\":5}"},
+    /* numbers and lists */
+    {"{\"multipleOf\": 7, \"minimum\": -20, \"maximum\": 30}", "-14\n0\n7\n28",
+     "-20\n-21\n1\n30\n35\n7.5"},
+    {"{\"type\": \"number\", \"multipleOf\": 0.25}", "0.25\n1.5\n-3\n2.50", "0.2\n0.125\n1.51"},
+    {"{\"type\": \"integer\", \"multipleOf\": 2.5}", "5\n-10", "2\n7"},
+    {"{\"allOf\": [{\"multipleOf\": 4}, {\"multipleOf\": 6}]}", "12\n-24\n0", "4\n6\n18"},
+    {"{\"uniqueItems\": true, \"items\": {\"enum\": [\"a\", 1, 1.0, null]}, \"minItems\": 2}",
+     "[\"a\",1]\n[null, 1, \"a\"]", "[\"a\"]\n[1,1]\n[1,\"a\",1]"},
+    {"{\"uniqueItems\": true, \"items\": {}, \"maxItems\": 1}", "[]\n[[1]]", "[1,2]"},
+    {"{\"contains\": {\"const\": 1}, \"items\": {\"type\": \"integer\"}, \"maxItems\": 3}",
+     "[1]\n[0,1]\n[1,1,0]", "[]\n[0]\n[0,0,1,1]"},
+    {"{\"contains\": {\"const\": 1}, \"maxContains\": 1, \"minContains\": 0, \"items\": {\"type\": "
+     "\"integer\"}}",
+     "[]\n[0]\n[2,1,3]", "[1,1]\n[1,0,1]"},
+    /* members */
+    {"{\"type\": \"object\", \"minProperties\": 1}", "{\"a\":1}", "{}"},
+    {"{\"properties\": {\"a\": {}, \"b\": {}, \"c\": {}}, \"minProperties\": 2, "
+     "\"maxProperties\": 2}",
+     "{\"a\":1,\"c\":1}", "{\"a\":1}\n{\"a\":1,\"b\":1,\"c\":1}"},
+    {"{\"patternProperties\": {\"^x\": {\"type\": \"integer\"}, \"y$\": {\"minimum\": 3}}}",
+     "{\"x\":1,\"ay\":5,\"xy\":3}", "{\"xy\":1}\n{\"xy\":3.5}\n{\"z\":1}"},
+    {"{\"properties\": {\"x1\": {\"minimum\": 5}}, \"patternProperties\": {\"^x\": {\"type\": "
+     "\"integer\"}}, \"additionalProperties\": {\"type\": \"null\"}}",
+     "{\"x1\":5,\"x2\":1,\"z\":null}", "{\"x1\":5.5}\n{\"x1\":1}\n{\"z\":1}\n{\"x2\":null}"},
+    {"{\"properties\": {\"a\": {}}, \"propertyNames\": {\"maxLength\": 2}, "
+     "\"additionalProperties\": true}",
+     "{\"a\":1,\"bc\":1}", "{\"abc\":1}"},
 };
 
 static MxJson *parse(const char *schema) {
@@ -159,14 +226,26 @@ END_TEST
 static const struct {
     const char *schema, *message;
 } wrong[] = {
-    {"{\"not\": {}}", "at #: \"not\" is not available"},
-    {"{\"properties\": {\"a\": {\"if\": true}}}", "at #/properties/a: \"if\" is not available"},
+    {"{\"not\": {}}", "no value fits it"},
+    {"{\"dependentRequired\": {}}", "at #: \"dependentRequired\" is not available"},
+    {"{\"properties\": {\"a\": {\"if\": {\"format\": \"date\"}, \"else\": true}}}",
+     "the opposite of \"format\" is not available"},
+    {"{\"not\": {\"const\": [1]}, \"type\": \"array\"}",
+     "at #/not: objects and lists that are named are not available"},
+    {"{\"oneOf\": [{\"type\": \"integer\", \"multipleOf\": 2}, {\"type\": \"integer\", "
+     "\"minimum\": 5}]}",
+     "at #/oneOf: alternatives 1 and 0 are not told apart by a type, a constant or a member, and "
+     "the opposite of \"multipleOf\" is not available"},
+    {"{\"enum\": [\"a\"], \"format\": \"date\"}",
+     "at #/enum: whether \"a\" fits what stands beside it is not available"},
     {"{\"type\": \"text\"}", "at #/type: found \"text\", wanted \"object\", \"array\""},
     {"{\"items\": 5}", "at #/items: found 5, wanted a schema: an object, true or false"},
     {"{\"minLength\": -1}", "at #/minLength: found -1, wanted an integer, 0 or more"},
-    {"{\"uniqueItems\": true, \"type\": \"array\"}", "at #/uniqueItems: true is not available"},
+    {"{\"uniqueItems\": true, \"type\": \"array\"}",
+     "at #/uniqueItems: wanted items of at most 10 values that are named"},
     {"{\"format\": \"iri\"}", "at #/format: found \"iri\", wanted one of date, time"},
-    {"{\"multipleOf\": 3}", "at #/multipleOf: other numbers than 1 are not available"},
+    {"{\"multipleOf\": 0}", "at #/multipleOf: found 0, wanted a number above 0"},
+    {"{\"multipleOf\": 12345}", "at #/multipleOf: wanted at most 4096 in the last digit's place"},
     {"{\"type\": \"number\", \"minimum\": 0.0000001}",
      "at #/minimum: wanted a bound of at most 15 digits"},
     {"{\"pattern\": \"(?=a)b\"}", "the pattern has a group that looks ahead or back"},
@@ -189,15 +268,12 @@ static const struct {
     {"{\"type\": \"array\", \"items\": {}, \"maxItems\": 1000000}",
      "too large: wanted a grammar of at most"},
     {"{\"anyOf\": []}", "at #/anyOf: found [], wanted a list of schemas"},
-    {"{\"allOf\": [{\"pattern\": \"a\"}, {\"pattern\": \"b\"}]}",
-     "at #/pattern: two of them in one value"},
-    {"{\"anyOf\": [{\"oneOf\": [{\"type\": \"null\"}]}], \"oneOf\": [{\"minimum\": 1}]}",
-     "two of them in one value"},
+    {"{\"allOf\": [{\"contains\": {}}, {\"contains\": {\"const\": 1}}]}",
+     "at #/contains: two of them in one value"},
     {"{\"allOf\": [{\"prefixItems\": [{\"minimum\": 3}]}, {\"items\": {\"minimum\": 5}}]}",
      "at #/items: \"prefixItems\" of another one is not"},
-    {"{\"minProperties\": 1}", "at #/minProperties: more than \"required\" has is not available"},
-    {"{\"enum\": [\"a\"], \"minLength\": 1}",
-     "at #/enum: other limits beside it are not available"},
+    {"{\"minProperties\": 2}",
+     "at #/minProperties: more than the members with names and one other"},
 };
 
 START_TEST(what_is_not_available_is_told) {

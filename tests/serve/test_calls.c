@@ -416,10 +416,22 @@ static MxGuide *guide_of(const CallRules *rules) {
     return mx_guide_new(&arena, grammar, rules->vocabulary);
 }
 
-/* Whether a byte goes on with the end of a value, if there is one. */
+/* Whether the value in work, between tags, is a list or an object by its name. */
+static bool is_json(const MxText *text) {
+    size_t value = text->len;
+    while (value && text->data[value - 1] != '>') value--;
+    for (size_t at = value ? value - 1 : 0; at-- > 1;)
+        if (strchr("=\">", text->data[at - 1]) && strchr("stnolrpdx", text->data[at]) &&
+            strchr("<\">", text->data[at + 1]))
+            return strchr("ld", text->data[at]) != NULL;
+    return false;
+}
+
+/* Whether a byte goes on with the end of a value, if there is one. JSON ends otherwise. */
 static bool closes(const MxText *text, const char *end, int32_t byte) {
-    for (size_t k = strlen(end); k--;)
-        if (k <= text->len && !memcmp(text->data + text->len - k, end, k)) return end[k] == byte;
+    for (size_t k = strlen(end); k-- && !is_json(text);)
+        if (k <= text->len && !memcmp(text->data + text->len - k, end, k))
+            return (uint8_t)end[k] == byte;
     return false;
 }
 
@@ -434,14 +446,15 @@ static const char *write_answer(MxGuide *guide, const char *end, uint64_t seed) 
         double most = -1;
         const bool closed = text.bytes.len && text.bytes.data[text.bytes.len - 1] == '}';
         memset(logits, 0, sizeof logits);
-        ck_assert_int_lt(n, MOST);
+        ck_assert_msg(n < MOST, "%.900s", text.bytes.data);
         ck_assert(mx_guided_limit(&text, logits, VOCAB));
         for (int32_t id = 0; id < VOCAB; id++) {
             uint32_t w[4];
             mx_philox(seed, (uint64_t)n, (uint64_t)id, w);
-            bool ends = id == EOS || (id < 256 && strchr("\"}]<", id)),
-                 is_odd = (id < ' ' && !(id == '\n' && closed && n > FREE)) || id > '~';
-            double worth = (double)mx_uniform(w[0]) + (n > FREE && ends) +
+            bool ends = id == EOS || (id < 256 && strchr("\"}]<')", id)),
+                 is_odd =
+                     (id < ' ' && !(id == '\n' && closed && n > FREE)) || id > '~' || id == '>';
+            double worth = (double)mx_uniform(w[0]) + (n > FREE && ends) * (id == EOS ? 4 : 1) +
                            2 * (n > FEW && closes(&text.bytes, end, id)) - (is_odd && id != EOS);
             if (!isinf(logits[id]) && worth > most) most = worth, best = id;
         }
@@ -451,24 +464,44 @@ static const char *write_answer(MxGuide *guide, const char *end, uint64_t seed) 
     }
 }
 
+/* Arguments that each format writes otherwise. */
+static const char rich_text[] =
+    "[{\"function\": {\"name\": \"g_2\", \"parameters\": {\"type\": \"object\", \"properties\": "
+    "{\"t\": {\"enum\": [\"it's\", \"a \\\"b\\\" \\\\\", 5, null, true, [\"x\", {\"k\": -1.5}]]}, "
+    "\"r\": {\"$ref\": \"#/$defs/s\"}, \"p\": {\"type\": \"string\", \"pattern\": "
+    "\"^[a-z'\\\"]{2,3}$\"}, \"d\": {\"type\": \"object\", \"properties\": {\"in_a\": {\"type\": "
+    "\"boolean\"}, \"b-1\": {\"type\": \"null\"}}, \"additionalProperties\": {\"type\": "
+    "\"integer\"}}, \"l\": {\"type\": \"array\", \"items\": {\"type\": [\"string\", \"boolean\", "
+    "\"number\"]}, \"maxItems\": 3}, \"x\": {\"anyOf\": [{\"type\": \"string\", \"minLength\": 2, "
+    "\"pattern\": \"^[^\\n]*$\"}, {\"type\": \"integer\"}]}}, \"required\": [\"t\", \"r\"], "
+    "\"$defs\": {\"s\": {\"type\": \"string\", \"pattern\": \"^[0-9a-z.' ]{0,4}$\"}}}}}]";
+
+/* What ends a text of an argument. */
+static const char *end_of_text(int format) {
+    static const struct {
+        int format;
+        const char *end;
+    } ends[] = {{CODER, "\n</parameter>"}, {GLM, "</arg_value>"},       {SEED, "</parameter>"},
+                {MINIMAX, "</parameter>"}, {MINICPM, "</param>"},       {DSML, "</" D "parameter>"},
+                {GEMMA, "<|\"|>"},         {FUNCTION_GEMMA, "<escape>"}};
+    for (int i = 0; i < MX_COUNT(ends); i++)
+        if (ends[i].format == format) return ends[i].end;
+    return "";
+}
+
 /* An answer that must be calls is read as these, and their arguments fit. */
 START_TEST(answers_are_held_to_calls) {
     MxError err = {0};
-    const MxVocabulary *vocabulary = bytes_of();
-    CallRules rules = {.format = format_of(_i),
-                       .vocabulary = vocabulary,
-                       .tools = tools_of(),
-                       .choice = CALLS_NEEDED};
-    const char *end = _i == CODER                   ? "\n</parameter>"
-                      : _i == GLM                   ? "</arg_value>"
-                      : _i == SEED || _i == MINIMAX ? "</parameter>"
-                      : _i == MINICPM               ? "</param>"
-                                                    : "";
+    const MxJson *lists[] = {
+        tools_of(), mx_json_parse_value(&arena, rich_text, strlen(rich_text), MX_NOWHERE, &err)};
+    CallRules rules = {.format = format_of(_i), .vocabulary = bytes_of(), .choice = CALLS_NEEDED};
     int n = 0;
-    if (!calls_can_hold(rules.format)) return;
     for (uint64_t seed = 0; seed < 40; seed++) {
         rules.has_one = seed % 2;
-        const char *text = write_answer(guide_of(&rules), end, seed);
+        rules.tools = lists[seed / 2 % 2];
+        const MxJson *function = mx_json_get(mx_json_at(rules.tools, 0), "function");
+        const MxJson *schema = mx_json_get(function, "parameters");
+        const char *text = write_answer(guide_of(&rules), end_of_text(_i), seed);
         Calls c;
         calls_init(&c, &arena,
                    (CallReading){.format = rules.format, .tools = rules.tools, .most = INT64_MAX});
@@ -477,11 +510,9 @@ START_TEST(answers_are_held_to_calls) {
         for (int64_t i = 0; i < c.n; i++, n++) {
             const MxJson *json = mx_json_parse_value(&arena, c.call[i].arguments,
                                                      c.call[i].n_arguments, MX_NOWHERE, &err);
-            ck_assert_msg(json && !strcmp(c.call[i].name, "f"), "%s: %s", text, err.text.data);
-            int64_t whole;
-            const MxJson *number = mx_json_get(json, "n");
-            ck_assert_msg(mx_json_string(mx_json_get(json, "s")) != NULL, "%s", text);
-            ck_assert_msg(!number || mx_json_int(number, &whole), "%s", text);
+            ck_assert_msg(json != NULL, "%s: %s", text, err.text.data);
+            ck_assert_str_eq(c.call[i].name, mx_json_string(mx_json_get(function, "name")));
+            ck_assert_msg(mx_schema_allows(schema, schema, json), "%s", text);
         }
     }
     ck_assert_int_ge(n, 40);
