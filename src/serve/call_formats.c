@@ -250,10 +250,6 @@ const char *calls_mark(const CallFormat *format, int i) {
     return format->marks[i];
 }
 
-bool calls_can_hold(const CallFormat *format) {
-    return format->writes.head != NULL;
-}
-
 bool calls_is_all(const CallFormat *format) {
     return format->is_all;
 }
@@ -277,5 +273,45 @@ const CallFormat *calls_format_of(const char *text, const char *name) {
     for (int i = 0; (format = calls_format_at(i)); i++)
         for (const char *at = text; *at; at++)
             if (fits(at, format->sign, name)) return format;
+    return NULL;
+}
+
+/* ---- how a template writes them */
+
+/* What of a text fits a form, whose spaces stand for any number of them, from `*text` on, as a
+ * form: the text's spaces, and otherwise what the form has. NULL = it does not fit. */
+static const char *copy_form(MxArena *arena, const char *form, const char *name,
+                             const char **text) {
+    MxText out;
+    mx_text_init(&out, arena);
+    mx_text_addn(&out, "", 0);
+    for (const char *at = *text;; form++) {
+        if (!*form) {
+            *text = at;
+            return out.len ? out.data : "";
+        }
+        if (calls_is_space(*form)) {
+            while (calls_is_space(form[1])) form++;
+            for (; calls_is_space(*at); at++) mx_text_addn(&out, at, 1);
+            continue;
+        }
+        const char one[] = {*form, '\0'}, *wanted = *form == '%' ? name : one;
+        size_t n = *form == '#' ? strspn(at, "0123456789") : strlen(wanted);
+        if (!n || (*form != '#' && strncmp(at, wanted, n))) return NULL;
+        mx_text_addn(&out, form, 1);
+        at += n;
+    }
+}
+
+const CallWriting *calls_writing(MxArena *arena, const CallFormat *format, const char *text,
+                                 const char *name) {
+    CallWriting *out = mx_new(arena, CallWriting);
+    for (const char *at = text; *at; at++) {
+        const char *rest = at;
+        *out = format->writes;
+        out->begin = copy_form(arena, format->writes.begin, name, &rest);
+        if (out->begin) out->head = copy_form(arena, format->writes.head, name, &rest);
+        if (out->begin && out->head) return out;
+    }
     return NULL;
 }

@@ -2,6 +2,30 @@
  * no marks, which are looked for last. Sources: as in call_formats.c. */
 #include "call_formats.h"
 
+/* DeepSeek's, between marks of either name. */
+#define DSML_CALLS(title, begins, around)                                                          \
+    {                                                                                              \
+        .name = title, .sign = begins,                                                             \
+        .marks = {"<" DSML "invoke name=\"",   "<" DSML "function_calls>", "<" DSML "tool_calls>", \
+                  "</" DSML "function_calls>", "</" DSML "tool_calls>",    DSML},                  \
+        .n_begins = 1, .n_skipped = 4, .read = calls_read_tags,                                    \
+        .tags = &(const CallTags){.head = "<" DSML "invoke name=\"",                               \
+                                  .name_ends = "\"",                                               \
+                                  .head_end = ">",                                                 \
+                                  .name = "<" DSML "parameter name=\"",                            \
+                                  .name_end = "\" string=\"",                                      \
+                                  .type_end = "\">",                                               \
+                                  .value = "",                                                     \
+                                  .value_end = "</" DSML "parameter>",                             \
+                                  .close = "</" DSML "invoke>"},                                   \
+        .writes = {.begin = "<" DSML around "\n",                                                  \
+                   .head = "<" DSML "invoke name=\"%\">\n",                                        \
+                   .tail = "</" DSML "invoke>\n",                                                  \
+                   .between = "",                                                                  \
+                   .end = "</" DSML around,                                                        \
+                   .arguments = &calls_dsml},                                                      \
+    }
+
 static const CallFormat formats[] = {
     {
         .name = "qwen3_coder",
@@ -113,30 +137,8 @@ static const CallFormat formats[] = {
                    .end = "",
                    .arguments = &calls_minicpm},
     },
-    {
-        .name = "deepseek_v32",
-        .sign = "<" DSML "invoke name=\"%\">",
-        .marks = {"<" DSML "invoke name=\"", "<" DSML "function_calls>", "<" DSML "tool_calls>",
-                  "</" DSML "function_calls>", "</" DSML "tool_calls>", DSML},
-        .n_begins = 1,
-        .n_skipped = 4,
-        .read = calls_read_tags,
-        .tags = &(const CallTags){.head = "<" DSML "invoke name=\"",
-                                  .name_ends = "\"",
-                                  .head_end = ">",
-                                  .name = "<" DSML "parameter name=\"",
-                                  .name_end = "\" string=\"",
-                                  .type_end = "\">",
-                                  .value = "",
-                                  .value_end = "</" DSML "parameter>",
-                                  .close = "</" DSML "invoke>"},
-        .writes = {.begin = "<" DSML "function_calls>\n",
-                   .head = "<" DSML "invoke name=\"%\">\n",
-                   .tail = "</" DSML "invoke>\n",
-                   .between = "",
-                   .end = "</" DSML "function_calls>",
-                   .arguments = &calls_dsml},
-    },
+    DSML_CALLS("deepseek_v4", "<" DSML "tool_calls> <" DSML "invoke name=\"%\">", "tool_calls>"),
+    DSML_CALLS("deepseek_v32", "<" DSML "invoke name=\"%\">", "function_calls>"),
     {
         .name = "gemma4",
         .sign = "<|tool_call>call:%{",

@@ -6,6 +6,7 @@ typedef struct Writer {
     MxArena *arena;
     const CallRules *rules;
     MxGrammar *g;
+    const CallWriting *writes;
     const MxGrammarValues *arguments; /* with marks as the vocabulary has them */
     MxError *err;
 } Writer;
@@ -63,7 +64,7 @@ static const MxJson *schema_of(const CallRules *rules, const MxJson *function) {
 }
 
 static bool write_call(Writer *w, const MxJson *function, int32_t from, int32_t to) {
-    const CallWriting *how = &w->rules->format->writes;
+    const CallWriting *how = w->writes;
     const char *name = mx_json_string(mx_json_get(function, "name"));
     const MxJson *schema = schema_of(w->rules, function);
     static const char any[] = "{\"type\": \"object\"}";
@@ -94,7 +95,7 @@ static bool write_choice(Writer *w, int32_t from, int32_t to) {
 }
 
 static bool write_calls(Writer *w, int32_t from, int32_t to) {
-    const CallWriting *how = &w->rules->format->writes;
+    const CallWriting *how = w->writes;
     int32_t first = write_text(w, from, how->begin), made = mx_grammar_state(w->g);
     if (!write_choice(w, first, made)) return false;
     if (how->between && !w->rules->has_one)
@@ -168,7 +169,8 @@ static bool write_json(Writer *w, int32_t from, MxError *err) {
 
 bool calls_grammar(MxArena *arena, const CallRules *rules, MxGrammar **out, MxError *err) {
     Writer w = {.arena = arena, .rules = rules, .g = *out = mx_grammar_new(arena), .err = err};
-    if (rules->tools) w.arguments = spell_values(&w, rules->format->writes.arguments);
+    w.writes = rules->writes ? rules->writes : rules->format ? &rules->format->writes : NULL;
+    if (rules->tools) w.arguments = spell_values(&w, w.writes->arguments);
     if (!w.arguments) w.arguments = &mx_values_json;
     int32_t begin = write_reasoning(&w), start = mx_grammar_state(w.g), end = mx_grammar_state(w.g);
     bool is_free = rules->choice == CALLS_FREE;

@@ -45,10 +45,14 @@ const CallFormat *calls_format_of(const char *text, const char *name);
 const CallFormat *calls_format_at(int i);
 const char *calls_format_name(const CallFormat *format);
 const char *calls_mark(const CallFormat *format, int i);
-/* calls_is_all — whether text that is no call, too, is written in the format. calls_can_hold —
- * whether answers can be held to it. */
-bool calls_can_hold(const CallFormat *format);
+/* calls_is_all — whether text that is no call, too, is written in the format. */
 bool calls_is_all(const CallFormat *format);
+
+/* calls_writing — how the format's calls are written, with the spaces that a text has in one of the
+ * function `name`, which a template wrote; NULL = they are not found in it, or there are none.
+ * Test: tests/serve/test_calls.c. */
+const CallWriting *calls_writing(MxArena *arena, const CallFormat *format, const char *text,
+                                 const char *name);
 
 /* calls_init — without text. calls_add — n more bytes, the last of it if it is over; what may
  * become a call is content only when it has turned out to be none. Once its name and the beginning
@@ -76,7 +80,8 @@ const char *calls_id(MxArena *arena, const Calls *calls, int64_t i);
 typedef enum CallChoice { CALLS_FREE, CALLS_NEEDED } CallChoice;
 
 typedef struct CallRules {
-    const CallFormat *format; /* NULL = there are no tools */
+    const CallFormat *format;  /* NULL = there are no tools */
+    const CallWriting *writes; /* NULL = as the format says */
     const MxVocabulary *vocabulary;
     const MxJson *tools; /* NULL = none */
     CallChoice choice;

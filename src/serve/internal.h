@@ -139,6 +139,7 @@ typedef struct Habits {
     bool takes_tools;           /* they change the text */
     bool wants_texts;           /* arguments of calls as texts, not as objects */
     const CallFormat *format;   /* in which it has calls; NULL = none that is known */
+    const CallWriting *writes;  /* how it writes them; NULL = as the format says */
     const Reasoning *reasoning; /* how it marks reasoning; NULL = it has none that is known */
 } Habits;
 
@@ -149,7 +150,7 @@ typedef struct Habits {
  * tests/serve/test_serve.c. */
 bool messages_check(const MxJson *messages, MxError *err);
 bool messages_check_tools(const MxJson *tools, MxError *err);
-Habits messages_habits(const MxChat *chat);
+Habits messages_habits(MxArena *arena, const MxChat *chat);
 const MxJson *messages_as_taken(MxArena *arena, const Habits *habits, const MxJson *messages);
 
 #endif

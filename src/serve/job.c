@@ -186,6 +186,7 @@ static const MxVocabulary *vocabulary_of(Server *s) {
 static bool write_grammar(Server *s, Job *job, MxArena *arena, MxGrammar **out, MxError *err) {
     const MxAsk *ask = &job->ask;
     const CallRules rules = {.format = s->habits.format,
+                             .writes = s->habits.writes,
                              .vocabulary = vocabulary_of(s),
                              .tools = ask->has_tools ? mx_json_get(*ask->prompts, "tools") : NULL,
                              .choice = ask->needs_calls ? CALLS_NEEDED : CALLS_FREE,
@@ -195,14 +196,7 @@ static bool write_grammar(Server *s, Job *job, MxArena *arena, MxGrammar **out, 
                              .reasoning = s->habits.reasoning,
                              .state = job->asked[0].state};
     if (ask->has_tools) job->ask.wrong = "tools";
-    if (!ask->has_tools || (rules.format && calls_can_hold(rules.format)))
-        return calls_grammar(arena, &rules, out, err);
-    if (rules.format)
-        return mx_fail(
-            err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-            "tools: answers cannot be held to calls in the format %s (tool_choice, strict, "
-            "response_format)",
-            calls_format_name(rules.format));
+    if (!ask->has_tools || rules.format) return calls_grammar(arena, &rules, out, err);
     return mx_fail(
         err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
         "tools: the format in which the chat template has calls is not known, so that an "
@@ -225,7 +219,7 @@ static const char *key_of(Job *job) {
  * the same. */
 static bool find_guide(Server *s, Job *job, MxError *err) {
     const MxAsk *ask = &job->ask;
-    bool has_one = ask->calls_one && s->habits.format && calls_can_hold(s->habits.format);
+    bool has_one = ask->calls_one && s->habits.format;
     bool calls = ask->has_tools && (ask->needs_calls || has_one || ask->has_strict_tools);
     if (!ask->schema && !calls) return true;
     const char *key = key_of(job);

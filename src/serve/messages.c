@@ -141,25 +141,26 @@ static const char *behind(const char *text, const char *prompt) {
     return at;
 }
 
-Habits messages_habits(const MxChat *chat) {
-    MxArena arena = {.name = "probe"};
-    const char *whole = render(&arena, chat, SAYS("\"Hi\""), no_tools);
+Habits messages_habits(MxArena *arena, const MxChat *chat) {
+    MxArena scratch = {.name = "probe"};
+    const char *whole = render(&scratch, chat, SAYS("\"Hi\""), no_tools);
     const char *parts =
-        render(&arena, chat, SAYS("[{\"type\":\"text\",\"text\":\"Hi\"}]"), no_tools);
-    const char *tools = render(&arena, chat, SAYS("\"Hi\""), probe_tools);
+        render(&scratch, chat, SAYS("[{\"type\":\"text\",\"text\":\"Hi\"}]"), no_tools);
+    const char *tools = render(&scratch, chat, SAYS("\"Hi\""), probe_tools);
     const char *objects =
-        render(&arena, chat, ANSWERS("\"\"", CALLS("{\"probed\":1}")), probe_tools);
+        render(&scratch, chat, ANSWERS("\"\"", CALLS("{\"probed\":1}")), probe_tools);
     const char *texts =
-        render(&arena, chat, ANSWERS("\"\"", CALLS("\"{\\\"probed\\\":1}\"")), probe_tools);
-    const char *prompt =
-        render(&arena, chat, SAYS("\"Hi\""), mx_arena_printf(&arena, PROMPTS ",%s", probe_tools));
-    const char *calls = objects ? objects : texts;
+        render(&scratch, chat, ANSWERS("\"\"", CALLS("\"{\\\"probed\\\":1}\"")), probe_tools);
+    const char *prompt = render(&scratch, chat, SAYS("\"Hi\""),
+                                mx_arena_printf(&scratch, PROMPTS ",%s", probe_tools));
+    const char *calls = objects || texts ? behind(objects ? objects : texts, prompt) : "";
     Habits out = {.takes_parts = !whole || (parts && !strcmp(whole, parts)),
                   .takes_tools = tools && (!whole || strcmp(whole, tools)),
                   .wants_texts = !objects && texts,
-                  .format = calls ? calls_format_of(behind(calls, prompt), "probe") : NULL,
-                  .reasoning = find_reasoning(&arena, chat)};
-    mx_arena_release(&arena);
+                  .format = calls_format_of(calls, "probe"),
+                  .reasoning = find_reasoning(&scratch, chat)};
+    if (out.format) out.writes = calls_writing(arena, out.format, calls, "probe");
+    mx_arena_release(&scratch);
     return out;
 }
 

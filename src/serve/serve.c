@@ -232,7 +232,7 @@ static bool open_server(MxArena *arena, const MxServe *what, Server *s, MxError 
         arena, "{\"id\":%s,\"object\":\"model\",\"created\":%lld,\"owned_by\":\"mxtrain\"}",
         mx_json_quote(arena, s->name, strlen(s->name)), (long long)time(NULL));
     s->models = mx_arena_printf(arena, "{\"object\":\"list\",\"data\":[%s]}\n", s->model);
-    if (speak->chat) s->habits = messages_habits(speak->chat);
+    if (speak->chat) s->habits = messages_habits(s->arena, speak->chat);
     if (s->habits.takes_tools && !s->habits.format)
         s->habits.format = find_format(arena, what->tokenizer);
     find_shown(arena, s);

@@ -342,7 +342,7 @@ START_TEST(templates_tell_their_format) {
     const char *dir = goldens_need(&arena, "hf/tokenizers/llama3/tokenizer.json");
     ck_assert_msg(mx_chat_open(&arena, (MxChatFrom){.named = path, .dir = dir}, &chat, &err), "%s",
                   err.text.data);
-    const Habits habits = messages_habits(chat);
+    const Habits habits = messages_habits(&arena, chat);
     const char *name = habits.format ? calls_format_name(habits.format) : "none";
     ck_assert_str_eq(name, templates[_i].format ? templates[_i].format : "none");
     ck_assert(habits.takes_tools == templates[_i].takes_tools);
@@ -361,26 +361,47 @@ END_TEST
 static const struct {
     int format;
     const char *text;
+    const char *begin, *head; /* how it writes calls; NULL = as others do */
 } written[] = {
-    {HERMES, TEMPLATE("<tool_call>\n{\"name\": \"{{ f.name }}\", \"arguments\": {{ "
-                      "f.arguments|tojson }}}\n</tool_call>")},
+    {MISTRAL,
+     TEMPLATE("[TOOL_CALLS][{\"name\": \"{{ f.name }}\", \"arguments\":{{ f.arguments|tojson }}}]"),
+     "[TOOL_CALLS][", "{\"name\": \"%\", \"arguments\":"},
+    {MISTRAL,
+     TEMPLATE(
+         "[TOOL_CALLS] [{\"name\":\"{{ f.name }}\", \"arguments\": {{ f.arguments|tojson }}}]"),
+     "[TOOL_CALLS] [", "{\"name\":\"%\", \"arguments\": "},
+    {HERMES,
+     TEMPLATE("<tool_call>\n{\"name\": \"{{ f.name }}\", \"arguments\": {{ "
+              "f.arguments|tojson }}}\n</tool_call>"),
+     NULL, NULL},
     {DEEPSEEK,
-     TEMPLATE(BS B "{{ t['type'] + '" SEP "' + f.name + '\n```json\n' + f.arguments }}\n```" E)},
-    {DEEPSEEK_31, TEMPLATE(BS B "{{ f.name + '" SEP "' + f.arguments }}" E ES)},
-    {KIMI, TEMPLATE("<|tool_calls_section_begin|><|tool_call_begin|>{{ t['id'] "
-                    "}}<|tool_call_argument_begin|>{{ f.arguments|tojson }}<|tool_call_end|>")},
-    {HARMONY, TEMPLATE("<|start|>assistant to=functions.{{ f.name }}<|channel|>commentary "
-                       "json<|message|>{{ f.arguments|tojson }}<|call|>")},
-    {CODER, TEMPLATE("<tool_call>\n<function={{ f.name }}>\n{% for k, v in f.arguments|items "
-                     "%}<parameter={{ k }}>\n{{ v }}\n</parameter>\n{% endfor %}</function>")},
-    {MINIMAX, TEMPLATE("<minimax:tool_call>\n<invoke name=\"{{ f.name }}\">\n</invoke>")},
+     TEMPLATE(BS B "{{ t['type'] + '" SEP "' + f.name + '\n```json\n' + f.arguments }}\n```" E),
+     NULL, NULL},
+    {DEEPSEEK_31, TEMPLATE(BS B "{{ f.name + '" SEP "' + f.arguments }}" E ES), NULL, NULL},
+    {KIMI,
+     TEMPLATE("<|tool_calls_section_begin|><|tool_call_begin|>{{ t['id'] "
+              "}}<|tool_call_argument_begin|>{{ f.arguments|tojson }}<|tool_call_end|>"),
+     NULL, NULL},
+    {HARMONY,
+     TEMPLATE("<|start|>assistant to=functions.{{ f.name }}<|channel|>commentary "
+              "json<|message|>{{ f.arguments|tojson }}<|call|>"),
+     NULL, NULL},
+    {CODER,
+     TEMPLATE("<tool_call>\n<function={{ f.name }}>\n{% for k, v in f.arguments|items "
+              "%}<parameter={{ k }}>\n{{ v }}\n</parameter>\n{% endfor %}</function>"),
+     NULL, NULL},
+    {MINIMAX, TEMPLATE("<minimax:tool_call>\n<invoke name=\"{{ f.name }}\">\n</invoke>"), NULL,
+     NULL},
     {COMMAND,
-     TEMPLATE("<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"{{ f.name }}\"")},
-    {GEMMA, TEMPLATE("<|tool_call>call:{{ f.name }}{}<tool_call|>")},
-    {LFM, TEMPLATE("<|tool_call_start|>[{{ f.name }}()]<|tool_call_end|>")},
-    {PYTHONIC, TEMPLATE("[{{ f.name }}()]")},
-    {GLM, TEMPLATE("\n<tool_call>{{ f.name }}\n{% for k, v in f.arguments|items %}<arg_key>{{ k "
-                   "}}</arg_key>\n<arg_value>{{ v }}</arg_value>\n{% endfor %}</tool_call>")},
+     TEMPLATE("<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"{{ f.name }}\""),
+     NULL, NULL},
+    {GEMMA, TEMPLATE("<|tool_call>call:{{ f.name }}{}<tool_call|>"), NULL, NULL},
+    {LFM, TEMPLATE("<|tool_call_start|>[{{ f.name }}()]<|tool_call_end|>"), NULL, NULL},
+    {PYTHONIC, TEMPLATE("[{{ f.name }}()]"), NULL, NULL},
+    {GLM,
+     TEMPLATE("\n<tool_call>{{ f.name }}\n{% for k, v in f.arguments|items %}<arg_key>{{ k "
+              "}}</arg_key>\n<arg_value>{{ v }}</arg_value>\n{% endfor %}</tool_call>"),
+     NULL, NULL},
 };
 
 START_TEST(templates_write_the_formats) {
@@ -395,8 +416,13 @@ START_TEST(templates_write_the_formats) {
     bool ok = mx_chat_open(&arena, (MxChatFrom){.named = path, .dir = dir}, &chat, &err);
     unlink(path);
     ck_assert_msg(ok, "%s", err.text.data);
-    const Habits habits = messages_habits(chat);
+    const Habits habits = messages_habits(&arena, chat);
     ck_assert_ptr_eq(habits.format, format_of(written[_i].format));
+    if (written[_i].begin) {
+        ck_assert_ptr_nonnull(habits.writes);
+        ck_assert_str_eq(habits.writes->begin, written[_i].begin);
+        ck_assert_str_eq(habits.writes->head, written[_i].head);
+    }
     ck_assert(habits.takes_tools);
 }
 END_TEST

@@ -127,7 +127,7 @@ START_TEST(templates_tell_that_models_reason) {
     MxChat *chat;
     MxChatFrom from = {.text = templates[_i].template, .where = {.file = "t", .line = 1}};
     ck_assert_msg(mx_chat_open(&arena, from, &chat, &err), "%s", err.text.data);
-    const Reasoning *how = messages_habits(chat).reasoning;
+    const Reasoning *how = messages_habits(&arena, chat).reasoning;
     ck_assert_str_eq(how ? reasoning_name(how) : "none",
                      templates[_i].name ? templates[_i].name : "none");
 }

@@ -211,10 +211,10 @@ START_TEST(parts_become_a_text_where_a_template_takes_no_parts) {
     MxChat *chat;
     ck_assert(
         mx_chat_open(&arena, (MxChatFrom){.text = texts, .where = {.file = "texts"}}, &chat, &err));
-    ck_assert(!messages_habits(chat).takes_parts);
+    ck_assert(!messages_habits(&arena, chat).takes_parts);
     ck_assert(
         mx_chat_open(&arena, (MxChatFrom){.text = parts, .where = {.file = "parts"}}, &chat, &err));
-    ck_assert(messages_habits(chat).takes_parts);
+    ck_assert(messages_habits(&arena, chat).takes_parts);
     static const char body[] =
         "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
         "\"text\", \"text\": \"\u00e9\"}]}, {\"role\": \"user\", \"content\": [{\"type\": "
@@ -244,7 +244,7 @@ START_TEST(arguments_are_as_a_template_takes_them) {
         const char *text = wants ? texts : objects;
         const MxChatFrom from = {.text = text, .where = {.file = "template"}};
         ck_assert(mx_chat_open(&arena, from, &chat, &err));
-        const Habits habits = messages_habits(chat);
+        const Habits habits = messages_habits(&arena, chat);
         ck_assert(habits.wants_texts == wants && !habits.takes_tools && !habits.format);
         const MxJson *list = mx_json_parse_value(&arena, body, strlen(body), MX_NOWHERE, &err);
         list = messages_as_taken(&arena, &habits, list);

@@ -80,12 +80,15 @@ static int count(const char *text) {
 static const MxVocabulary *vocabulary;
 
 /* Whether an answer that is held to calls may be this text, as far as a call goes. */
-static bool is_held(const CallFormat *format, const MxJson *tools, const char *text) {
+static bool is_held(const Habits *habits, const MxJson *tools, const char *text) {
     MxError err = {0};
     MxGrammar *grammar;
     MxGuided guided;
-    const CallRules rules = {
-        .format = format, .vocabulary = vocabulary, .tools = tools, .choice = CALLS_NEEDED};
+    const CallRules rules = {.format = habits->format,
+                             .writes = habits->writes,
+                             .vocabulary = vocabulary,
+                             .tools = tools,
+                             .choice = CALLS_NEEDED};
     ck_assert(calls_grammar(&arena, &rules, &grammar, &err));
     mx_guided_init(&guided, &arena, mx_guide_new(&arena, grammar, vocabulary));
     size_t n = strlen(text);
@@ -130,11 +133,9 @@ static void check(const MxChat *chat, const Habits *habits, int first, int n, Ta
     if (!same)
         printf("  %d calls of %s, read %lld: %s\n", n, with.text + from, (long long)c.n,
                c.n ? c.call[0].arguments : "");
-    if (calls_can_hold(habits->format)) {
-        const char *at = with.text + from;
-        while (*at && !is_held(habits->format, tools, at)) at++;
-        tally->held += *at != 0;
-    }
+    const char *at = with.text + from;
+    while (*at && !is_held(habits, tools, at)) at++;
+    tally->held += *at != 0;
 }
 
 static void check_file(const char *path, const char *name, int *n_bad) {
@@ -147,7 +148,7 @@ static void check_file(const char *path, const char *name, int *n_bad) {
         mx_error_release(&err);
         return;
     }
-    const Habits habits = messages_habits(chat);
+    const Habits habits = messages_habits(&arena, chat);
     printf("%s: tools %s, calls %s, reasoning %s\n", name, habits.takes_tools ? "yes" : "no",
            habits.format ? calls_format_name(habits.format) : "none",
            habits.reasoning ? reasoning_name(habits.reasoning) : "none");
