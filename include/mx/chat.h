@@ -93,6 +93,8 @@ typedef struct MxConversation {
  * 65). Source: transformers 5, apply_chat_template. Test: tests/chat/test_cases.c. */
 bool mx_chat_render(MxArena *arena, const MxChat *chat, const MxJson *request, MxWhere where,
                     MxRendered *out, MxError *err);
+/* mx_chat_try — the same of a request that is a text of JSON; NULL = the template cannot. */
+const char *mx_chat_try(MxArena *arena, const MxChat *chat, const char *request);
 /* mx_chat_encode — the same as tokens, with a mask of those that the assistant says. A token
  * belongs to the assistant if one of its characters does. It calls mx_chat_tell, which gives the
  * text with spans of the assistant's parts, and then mx_chat_tokens on out->rendered; callers of

@@ -72,6 +72,7 @@ typedef struct MxPrompt {
     const int32_t *image;
     MxPictures *pictures;
     MxViews views;
+    MxGuide *guide; /* of its reply, in mx_generate; NULL = that of MxGenerate */
 } MxPrompt;
 
 /* The reply to a prompt. */
@@ -247,7 +248,8 @@ typedef struct MxSpeak {
     int n_stops;
     const char *json_schema; /* a file: replies are JSON that this schema allows; NULL = any text */
     bool json; /* a line {"ids", "text", "logprobs"} for each prompt, "text" null without a
-                  tokenizer; otherwise only text, as it is generated */
+                  tokenizer, and "reasoning" before replies of json_schema; otherwise only text, as
+                  it is generated */
     int64_t max_tokens;
     int64_t rows; /* prompts at a time, with json */
     MxSampling sampling;

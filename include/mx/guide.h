@@ -52,6 +52,7 @@ extern const MxGrammarValues mx_values_json, mx_values_python;
 /* mx_grammar_new — states MX_GRAMMAR_START and MX_GRAMMAR_END and no path between them.
  * mx_grammar_state — one more state. mx_grammar_text — a path of a text of bytes;
  * mx_grammar_bytes — a path of one byte, from low to high; mx_grammar_nothing — of none.
+ * mx_grammar_spaces — up to so many spaces and line ends; returns the state behind.
  * mx_grammar_other — any bytes, of which none begins one of [n] texts; it may end everywhere.
  * mx_grammar_schema — the values of a JSON schema, in UTF-8; which of them is said in
  * docs/SERVING.md.
@@ -66,6 +67,7 @@ int32_t mx_grammar_state(MxGrammar *grammar);
 void mx_grammar_text(MxGrammar *grammar, int32_t from, const char *text, int32_t to);
 void mx_grammar_bytes(MxGrammar *grammar, int32_t from, uint8_t low, uint8_t high, int32_t to);
 void mx_grammar_nothing(MxGrammar *grammar, int32_t from, int32_t to);
+int32_t mx_grammar_spaces(MxGrammar *grammar, int32_t from, int most);
 void mx_grammar_other(MxGrammar *grammar, int32_t from, const char *const *texts, int n,
                       int32_t to);
 bool mx_grammar_schema(MxGrammar *grammar, int32_t from, const MxJson *schema, const char *name,

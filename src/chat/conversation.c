@@ -289,3 +289,12 @@ bool mx_chat_encode(MxArena *arena, const MxChat *chat, const MxTokenizer *token
     return mx_chat_tell(arena, chat, request, where, &out->rendered, err) &&
            mx_chat_tokens(arena, tokenizer, where, out, err);
 }
+
+const char *mx_chat_try(MxArena *arena, const MxChat *chat, const char *request) {
+    MxError err = {0};
+    MxRendered out;
+    const MxJson *json = mx_json_parse(arena, request, strlen(request), "probe", &err);
+    bool ok = json && mx_chat_render(arena, chat, json, MX_NOWHERE, &out, &err);
+    mx_error_release(&err);
+    return ok ? out.text : NULL;
+}

@@ -339,6 +339,7 @@ static Asked *ask_each(MxArena *arena, const MxTrainState *state, const MxGenera
     for (int64_t i = 0; i < n; i++) {
         const int64_t room = how->longest - prompts[i].tokens.n;
         asked[i] = (Asked){*how, &prompts[i]};
+        if (prompts[i].guide) asked[i].how.guide = prompts[i].guide;
         asked[i].how.stream += (uint64_t)(how->numbers ? how->numbers[i] : i);
         if (how->longest && room < how->max_tokens) asked[i].how.max_tokens = room;
         if (i && are_equal(&prompts[i - 1], &prompts[i])) asked[i].prompt = asked[i - 1].prompt;

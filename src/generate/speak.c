@@ -1,6 +1,6 @@
 /* speak.c — replies on stdout to prompts of a file, lines of stdin or the prompt of a config; and
  * logits of prompts in a file. */
-#include <mx/generate.h>
+#include "held.h"
 
 #include <mx/model.h>
 
@@ -20,6 +20,8 @@ typedef struct Speaker {
     MxTrainState *state;
     MxGenerate how;
     MxWords words;
+    Held held;        /* replies of what->json_schema … */
+    HeldReply answer; /* … and the one in work */
 } Speaker;
 
 static void print_text(void *context, const char *text, size_t n) {
@@ -28,13 +30,17 @@ static void print_text(void *context, const char *text, size_t n) {
     fflush(stdout);
 }
 
-static void print_json(MxArena *arena, const MxReply *reply) {
+static void print_json(MxArena *arena, const MxReply *reply, const HeldReply *held) {
     MxText out;
     mx_text_init(&out, arena);
     mx_text_add(&out, "{\"ids\":[");
     for (int64_t i = 0; i < reply->tokens.n; i++)
         mx_text_add(&out, "%s%d", i ? "," : "", reply->tokens.ids[i]);
-    mx_text_add(&out, "],\"text\":%s,\"logprobs\":[",
+    mx_text_add(&out, "],");
+    if (held->reasoned.text.len)
+        mx_text_add(&out, "\"reasoning\":%s,",
+                    mx_json_quote(arena, held->reasoned.text.data, held->reasoned.text.len));
+    mx_text_add(&out, "\"text\":%s,\"logprobs\":[",
                 reply->text ? mx_json_quote(arena, reply->text, reply->text_bytes) : "null");
     for (int64_t i = 0; i < reply->tokens.n; i++)
         mx_text_add(&out, "%s%.9g", i ? "," : "", (double)reply->logprobs[i]);
@@ -92,13 +98,17 @@ static bool reply(Speaker *s, MxPrompt *prompts, int64_t n, MxError *err) {
         MxReply *replies = mx_new_n(&scratch, MxReply, some);
         s->how.stream = (uint64_t)i;
         for (int64_t k = 0; ok && k < some; k++)
-            ok = mx_prompt_look(&scratch, s->words, &prompts[i + k], err);
+            ok = mx_prompt_look(&scratch, s->words, &prompts[i + k], err) &&
+                 held_begin(&s->held, &scratch, &prompts[i + k], &s->answer, err);
         ok = ok && mx_generate(&scratch, s->state, &s->how, prompts + i, some, replies, err);
-        for (int64_t k = 0; ok && k < some; k++)
+        for (int64_t k = 0; ok && k < some; k++) {
+            held_take(&s->held, &scratch, &prompts[i + k], s->how.say != NULL, &s->answer,
+                      &replies[k]);
             if (s->what->json)
-                print_json(&scratch, &replies[k]);
+                print_json(&scratch, &replies[k], &s->answer);
             else
                 printf("\n");
+        }
         fflush(stdout);
         mx_arena_release(&scratch);
     }
@@ -128,29 +138,12 @@ static bool write_logits(MxArena *arena, const Speaker *s, MxPrompt *prompts, in
     return ok && mx_h5_close(file, err);
 }
 
-static bool read_schema(MxArena *arena, Speaker *s, MxError *err) {
-    enum { LARGEST = 1 << 24 };
-    const char *path = s->what->json_schema;
-    MxGenerate *how = &s->how;
-    MxBytes file;
-    MxGrammar *grammar;
-    if (!s->tokenizer)
-        return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--json-schema: \"%s\" has no tokenizer",
-                       s->dir);
-    if (!mx_file_read(arena, path, LARGEST, &file, err)) return false;
-    const MxJson *schema = mx_json_parse(arena, (const char *)file.data, file.size, path, err);
-    if (!schema || !mx_grammar_of_schema(arena, schema, path, &grammar, err)) return false;
-    const MxVocabulary *vocabulary =
-        mx_vocabulary_new(arena, s->tokenizer, how->ends, how->n_ends, NULL, 0);
-    how->guide = mx_guide_new(arena, grammar, vocabulary);
-    return true;
-}
-
 static bool find_model(MxArena *arena, Speaker *s, bool sees, MxError *err) {
     if (!mx_speak_find(arena, s->dir, sees, s->tokenizer, s->what, &s->source, &s->how, err) ||
-        (s->what->json_schema && !read_schema(arena, s, err)))
+        (s->what->json_schema && !held_open(arena, s->what, s->dir, &s->how, &s->held, err)))
         return false;
-    s->how.say = s->what->json || s->what->asks ? NULL : print_text;
+    if (!s->what->json && !s->what->asks) s->how.say = s->what->json_schema ? held_say : print_text;
+    s->how.context = &s->answer;
     return true;
 }
 
@@ -291,7 +284,9 @@ static bool answer_line(Speaker *s, MxJson *request, const MxText *line, MxWhere
     const MxEncoding said = {.text = line->data, .n = line->len, .special = true, .where = where};
     bool ok = encode_line(&scratch, s, request, said, &prompt, err) &&
               mx_prompt_look(&scratch, s->words, &prompt, err) &&
+              held_begin(&s->held, &scratch, &prompt, &s->answer, err) &&
               mx_generate(&scratch, s->state, &s->how, &prompt, 1, &made, err);
+    if (ok) held_take(&s->held, &scratch, &prompt, true, &s->answer, &made);
     if (ok && s->what->talks)
         add_message(
             s->what, request, "assistant",
@@ -368,10 +363,12 @@ static bool ask(MxArena *arena, Speaker *s, MxError *err) {
         !open_model(arena, s, 1, prompt.tokens.n, prompt.tokens.n + s->what->max_tokens,
                     count_seen(&prompt), err) ||
         !mx_prompt_look(arena, s->words, &prompt, err) ||
+        !held_begin(&s->held, arena, &prompt, &s->answer, err) ||
         !mx_generate(arena, s->state, &s->how, &prompt, 1, &made, err))
         return false;
+    held_take(&s->held, arena, &prompt, false, &s->answer, &made);
     if (s->what->json)
-        print_json(arena, &made);
+        print_json(arena, &made, &s->answer);
     else
         printf("%s -> %s\n", mx_json_quote(arena, text, line.n),
                mx_json_quote(arena, made.text, made.text_bytes));

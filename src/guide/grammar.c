@@ -82,6 +82,19 @@ void mx_grammar_text(MxGrammar *g, int32_t from, const char *text, int32_t to) {
     guide_textn(g, from, text, strlen(text), to);
 }
 
+int32_t mx_grammar_spaces(MxGrammar *g, int32_t from, int most) {
+    int32_t to = mx_grammar_state(g);
+    mx_grammar_nothing(g, from, to);
+    for (int i = 0; i < most; i++) {
+        int32_t next = mx_grammar_state(g);
+        mx_grammar_bytes(g, from, '\t', '\n', next);
+        mx_grammar_bytes(g, from, ' ', ' ', next);
+        mx_grammar_nothing(g, next, to);
+        from = next;
+    }
+    return to;
+}
+
 /* ---- text without others in it */
 
 /* Which beginning of a text, the longest, stands at the end of what was seen; *whole: some text

@@ -259,7 +259,7 @@ static bool fits(const char *text, const char *sign, const char *name) {
     for (; *sign; sign++) {
         size_t n = *sign == '%' ? strlen(name) : 1;
         if (*sign == ' ') {
-            while (calls_is_space(*text)) text++;
+            while (mx_is_space(*text)) text++;
             continue;
         }
         if (strncmp(text, *sign == '%' ? name : sign, n)) return false;
@@ -290,9 +290,9 @@ static const char *copy_form(MxArena *arena, const char *form, const char *name,
             *text = at;
             return out.len ? out.data : "";
         }
-        if (calls_is_space(*form)) {
-            while (calls_is_space(form[1])) form++;
-            for (; calls_is_space(*at); at++) mx_text_addn(&out, at, 1);
+        if (mx_is_space(*form)) {
+            while (mx_is_space(form[1])) form++;
+            for (; mx_is_space(*at); at++) mx_text_addn(&out, at, 1);
             continue;
         }
         const char one[] = {*form, '\0'}, *wanted = *form == '%' ? name : one;

@@ -4,9 +4,6 @@
 
 #include "calls.h"
 
-/* What a reader finds. */
-typedef enum Found { FOUND_NONE, FOUND_CALL, FOUND_PART /* which may become one */ } Found;
-
 enum { MOST_MARKS = 8 };
 
 /* How arguments stand between tags. */
@@ -50,7 +47,7 @@ struct CallFormat {
     char separator; /* between two, beside spaces; 0 = none */
     /* Reads a call, or some, at its mark; `rest` ends up behind it. Those that have begun are open
      * in `calls`. */
-    Found (*read)(Calls *calls, Rest *rest);
+    MxFound (*read)(Calls *calls, MxRest *rest);
     const char *form;             /* of calls, for calls_read_form; see there */
     const CallTags *tags;         /* for calls_read_tags */
     const CallObjects *objects;   /* for calls_read_objects */
@@ -70,11 +67,6 @@ extern const MxGrammarValues calls_coder, calls_glm, calls_seed, calls_minimax, 
 /* calls_other_format_at — format i of call_formats_other.c. */
 const CallFormat *calls_other_format_at(int i);
 
-/* calls_skip — whether a text stands here, which is then skipped; FOUND_PART: its beginning, at the
- * end. calls_skip_spaces. calls_is_space. */
-Found calls_skip(Rest *rest, const char *text);
-void calls_skip_spaces(Rest *rest);
-bool calls_is_space(char c);
 /* calls_open — a call has begun. calls_open_arguments — what its arguments are so far: bytes that
  * live until the next piece. */
 void calls_open(Calls *calls, const char *name, size_t n);
@@ -82,8 +74,8 @@ void calls_open_arguments(Calls *calls, const char *arguments, size_t n);
 
 /* calls_at_end — where the text ends: more may come. calls_read_arguments — those of the call that
  * is open: an object, as it is written. calls_is_of_name — whether functions' names may have it. */
-Found calls_at_end(const Rest *rest);
-Found calls_read_arguments(Calls *calls, Rest *rest);
+MxFound calls_at_end(const MxRest *rest);
+MxFound calls_read_arguments(Calls *calls, MxRest *rest);
 bool calls_is_of_name(char c);
 /* calls_add_value — an argument's text as JSON: a text if the function's schema allows texts, or if
  * it is no JSON. */
@@ -94,11 +86,11 @@ void calls_add_value(const Calls *calls, MxText *out, const char *function, cons
 const char *calls_literal(MxArena *arena, const char *value, size_t n);
 
 /* Readers of the formats. */
-Found calls_read_objects(Calls *calls, Rest *rest);
-Found calls_read_literals(Calls *calls, Rest *rest);
-Found calls_read_named(Calls *calls, Rest *rest);
-Found calls_read_form(Calls *calls, Rest *rest);
-Found calls_read_tags(Calls *calls, Rest *rest);
-Found calls_read_channel(Calls *calls, Rest *rest);
+MxFound calls_read_objects(Calls *calls, MxRest *rest);
+MxFound calls_read_literals(Calls *calls, MxRest *rest);
+MxFound calls_read_named(Calls *calls, MxRest *rest);
+MxFound calls_read_form(Calls *calls, MxRest *rest);
+MxFound calls_read_tags(Calls *calls, MxRest *rest);
+MxFound calls_read_channel(Calls *calls, MxRest *rest);
 
 #endif

@@ -123,46 +123,14 @@ static void write_other(Writer *w, int32_t from, int32_t to) {
     mx_grammar_other(w->g, from, marks, n, to);
 }
 
-/* As many spaces at most. */
-static int32_t write_spaces(Writer *w, int32_t from, int most) {
-    int32_t to = mx_grammar_state(w->g);
-    mx_grammar_nothing(w->g, from, to);
-    for (int i = 0; i < most; i++) {
-        int32_t next = mx_grammar_state(w->g);
-        mx_grammar_bytes(w->g, from, '\t', '\n', next);
-        mx_grammar_bytes(w->g, from, ' ', ' ', next);
-        mx_grammar_nothing(w->g, next, to);
-        from = next;
-    }
-    return to;
-}
-
-/* Where an answer begins once the model has reasoned, as long as it likes, or has not. */
-static int32_t write_reasoning(Writer *w) {
-    enum { FEW = 4 };
-    const Reasoning *how = w->rules->reasoning;
-    const ReasoningState state = w->rules->state;
-    int32_t from = mx_grammar_state(w->g), thought = mx_grammar_state(w->g);
-    mx_grammar_nothing(w->g, MX_GRAMMAR_START, from);
-    if (!how || state == REASONING_OVER) return from;
-    const char *end = mx_vocabulary_spell(w->arena, w->rules->vocabulary, how->end);
-    int32_t begin = state == REASONING_IN ? from : write_spaces(w, from, FEW);
-    int32_t inside = state == REASONING_IN ? from : write_text(w, begin, how->begin);
-    mx_grammar_other(w->g, inside, &end, 1, thought);
-    int32_t behind = write_spaces(w, write_text(w, thought, how->end), FEW);
-    if (how->next) behind = write_text(w, behind, how->next);
-    if (state == REASONING_MAY) mx_grammar_nothing(w->g, from, behind);
-    return behind;
-}
-
 /* What stands before an answer that is no call. */
 static int32_t write_lead(Writer *w, int32_t from) {
-    const Reasoning *how = w->rules->reasoning;
-    return how && how->lead ? write_text(w, from, how->lead) : from;
+    const CallRules *rules = w->rules;
+    return mx_reasoning_lead(w->g, w->arena, rules->vocabulary, rules->reasoning, from);
 }
 
 static bool write_json(Writer *w, int32_t from, MxError *err) {
-    from = write_spaces(w, write_lead(w, from), !w->rules->tools);
+    from = mx_grammar_spaces(w->g, write_lead(w, from), !w->rules->tools);
     return mx_grammar_schema(w->g, from, w->rules->schema, "response_format", &mx_values_json,
                              MX_GRAMMAR_END, err);
 }
@@ -172,7 +140,9 @@ bool calls_grammar(MxArena *arena, const CallRules *rules, MxGrammar **out, MxEr
     w.writes = rules->writes ? rules->writes : rules->format ? &rules->format->writes : NULL;
     if (rules->tools) w.arguments = spell_values(&w, w.writes->arguments);
     if (!w.arguments) w.arguments = &mx_values_json;
-    int32_t begin = write_reasoning(&w), start = mx_grammar_state(w.g), end = mx_grammar_state(w.g);
+    int32_t begin = mx_reasoning_write(w.g, arena, rules->vocabulary, rules->reasoning,
+                                       rules->state, MX_GRAMMAR_START),
+            start = mx_grammar_state(w.g), end = mx_grammar_state(w.g);
     bool is_free = rules->choice == CALLS_FREE;
     mx_grammar_nothing(w.g, begin, start);
     mx_grammar_nothing(w.g, end, MX_GRAMMAR_END);

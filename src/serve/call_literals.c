@@ -12,7 +12,7 @@ typedef struct Reading {
     int depth;
 } Reading;
 
-static Found read_value(Reading *r, Rest *rest);
+static MxFound read_value(Reading *r, MxRest *rest);
 
 static void add_text(Reading *r, const char *text, size_t n) {
     mx_text_add(&r->out, "%s", mx_json_quote(&r->calls->opened, n ? text : "", n));
@@ -21,13 +21,13 @@ static void add_text(Reading *r, const char *text, size_t n) {
 /* ---- texts */
 
 /* Up to the next mark. */
-static Found find_marked(const char *quote, Rest *rest, const char **text, size_t *n) {
+static MxFound find_marked(const char *quote, MxRest *rest, const char **text, size_t *n) {
     const char *end = memmem(rest->at, (size_t)(rest->end - rest->at), quote, strlen(quote));
     if (!end) return calls_at_end(rest);
     *text = rest->at;
     *n = (size_t)(end - rest->at);
     rest->at = end + strlen(quote);
-    return FOUND_CALL;
+    return MX_FOUND_CALL;
 }
 
 static int digit_of(char c) {
@@ -63,7 +63,7 @@ static void add_escape(MxText *out, const char *at, const char *end, size_t *use
 }
 
 /* Python's, between quotes of one kind. */
-static Found read_quoted(Rest *rest, MxText *out) {
+static MxFound read_quoted(MxRest *rest, MxText *out) {
     const char quote = *rest->at++;
     while (rest->at < rest->end && *rest->at != quote) {
         if (*rest->at != '\\') {
@@ -77,7 +77,7 @@ static Found read_quoted(Rest *rest, MxText *out) {
     }
     if (rest->at == rest->end) return calls_at_end(rest);
     rest->at++;
-    return FOUND_CALL;
+    return MX_FOUND_CALL;
 }
 
 static bool is_quote(const Reading *r, char c) {
@@ -85,21 +85,21 @@ static bool is_quote(const Reading *r, char c) {
 }
 
 /* A text, if one begins here. */
-static Found read_text(Reading *r, Rest *rest, MxText *out) {
+static MxFound read_text(Reading *r, MxRest *rest, MxText *out) {
     const char *text = NULL;
     size_t n = 0;
     mx_text_init(out, &r->calls->opened);
     if (is_quote(r, *rest->at)) return read_quoted(rest, out);
-    Found found = r->how->quote ? calls_skip(rest, r->how->quote) : FOUND_NONE;
-    if (found == FOUND_CALL) found = find_marked(r->how->quote, rest, &text, &n);
-    if (found == FOUND_CALL && n) mx_text_addn(out, text, n);
+    MxFound found = r->how->quote ? mx_rest_skip(rest, r->how->quote) : MX_FOUND_NONE;
+    if (found == MX_FOUND_CALL) found = find_marked(r->how->quote, rest, &text, &n);
+    if (found == MX_FOUND_CALL && n) mx_text_addn(out, text, n);
     return found;
 }
 
 /* ---- other values */
 
 /* A word, as far as letters, digits and what numbers have go. */
-static Found read_word(Reading *r, Rest *rest) {
+static MxFound read_word(Reading *r, MxRest *rest) {
     static const struct {
         const char *word, *json;
     } words[] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
@@ -115,100 +115,101 @@ static Found read_word(Reading *r, Rest *rest) {
     if (json) mx_text_add(&r->out, "%s", word);
     mx_error_release(&err);
     mx_arena_release(&scratch);
-    return json ? FOUND_CALL : FOUND_NONE;
+    return json ? MX_FOUND_CALL : MX_FOUND_NONE;
 }
 
 /* A comma, or the end of what stands between brackets. */
-static Found read_comma(Reading *r, Rest *rest, char close, bool *is_over) {
-    calls_skip_spaces(rest);
+static MxFound read_comma(Reading *r, MxRest *rest, char close, bool *is_over) {
+    mx_rest_skip_spaces(rest);
     if (rest->at == rest->end) return calls_at_end(rest);
     *is_over = *rest->at == close;
-    if (!*is_over && *rest->at != ',') return FOUND_NONE;
+    if (!*is_over && *rest->at != ',') return MX_FOUND_NONE;
     rest->at++;
-    if (*is_over) return FOUND_CALL;
-    calls_skip_spaces(rest);
+    if (*is_over) return MX_FOUND_CALL;
+    mx_rest_skip_spaces(rest);
     if (rest->at == rest->end) return calls_at_end(rest);
     *is_over = *rest->at == close; /* behind a last comma */
     rest->at += *is_over;
     if (!*is_over) mx_text_add(&r->out, ", ");
-    return FOUND_CALL;
+    return MX_FOUND_CALL;
 }
 
 /* Whether it ends at once. */
-static Found read_open(Rest *rest, char close, bool *is_over) {
+static MxFound read_open(MxRest *rest, char close, bool *is_over) {
     rest->at++;
-    calls_skip_spaces(rest);
+    mx_rest_skip_spaces(rest);
     if (rest->at == rest->end) return calls_at_end(rest);
     *is_over = *rest->at == close;
     rest->at += *is_over;
-    return FOUND_CALL;
+    return MX_FOUND_CALL;
 }
 
-static Found read_list(Reading *r, Rest *rest) {
+static MxFound read_list(Reading *r, MxRest *rest) {
     bool is_over = false;
     mx_text_add(&r->out, "[");
-    Found found = read_open(rest, ']', &is_over);
-    while (found == FOUND_CALL && !is_over) {
+    MxFound found = read_open(rest, ']', &is_over);
+    while (found == MX_FOUND_CALL && !is_over) {
         found = read_value(r, rest);
-        if (found == FOUND_CALL) found = read_comma(r, rest, ']', &is_over);
+        if (found == MX_FOUND_CALL) found = read_comma(r, rest, ']', &is_over);
     }
     mx_text_add(&r->out, "]");
     return found;
 }
 
 /* A name of a member: a word, or a text. */
-static Found read_name(Reading *r, Rest *rest, char behind, MxText *name) {
-    Found found = read_text(r, rest, name);
-    if (found == FOUND_NONE && !is_quote(r, *rest->at)) {
+static MxFound read_name(Reading *r, MxRest *rest, char behind, MxText *name) {
+    MxFound found = read_text(r, rest, name);
+    if (found == MX_FOUND_NONE && !is_quote(r, *rest->at)) {
         const char *from = rest->at;
         while (rest->at < rest->end && calls_is_of_name(*rest->at)) rest->at++;
-        if (rest->at == from) return rest->at == rest->end ? calls_at_end(rest) : FOUND_NONE;
+        if (rest->at == from) return rest->at == rest->end ? calls_at_end(rest) : MX_FOUND_NONE;
         mx_text_addn(name, from, (size_t)(rest->at - from));
-        found = FOUND_CALL;
+        found = MX_FOUND_CALL;
     }
-    calls_skip_spaces(rest);
-    if (found != FOUND_CALL) return found;
+    mx_rest_skip_spaces(rest);
+    if (found != MX_FOUND_CALL) return found;
     if (rest->at == rest->end) return calls_at_end(rest);
-    if (*rest->at++ != behind) return FOUND_NONE;
-    calls_skip_spaces(rest);
-    return FOUND_CALL;
+    if (*rest->at++ != behind) return MX_FOUND_NONE;
+    mx_rest_skip_spaces(rest);
+    return MX_FOUND_CALL;
 }
 
 /* Names and values; a text of a function's argument may be another value there. */
-static Found read_members(Reading *r, Rest *rest, char behind, char close, const char *function) {
+static MxFound read_members(Reading *r, MxRest *rest, char behind, char close,
+                            const char *function) {
     bool is_over = false;
     mx_text_add(&r->out, "{");
-    Found found = read_open(rest, close, &is_over);
-    while (found == FOUND_CALL && !is_over) {
+    MxFound found = read_open(rest, close, &is_over);
+    while (found == MX_FOUND_CALL && !is_over) {
         MxText name, text;
         found = read_name(r, rest, behind, &name);
-        if (found != FOUND_CALL) break;
+        if (found != MX_FOUND_CALL) break;
         add_text(r, name.data, name.len);
         mx_text_add(&r->out, ": ");
         if (rest->at == rest->end) return calls_at_end(rest);
-        Rest here = *rest;
-        Found is_text = function && r->how->quote ? read_text(r, &here, &text) : FOUND_NONE;
-        if (is_text == FOUND_CALL) {
+        MxRest here = *rest;
+        MxFound is_text = function && r->how->quote ? read_text(r, &here, &text) : MX_FOUND_NONE;
+        if (is_text == MX_FOUND_CALL) {
             *rest = here;
             calls_add_value(r->calls, &r->out, function, name.data, text.len ? text.data : "",
                             text.len);
         } else {
             found = read_value(r, rest);
         }
-        if (found == FOUND_CALL) found = read_comma(r, rest, close, &is_over);
+        if (found == MX_FOUND_CALL) found = read_comma(r, rest, close, &is_over);
     }
     mx_text_add(&r->out, "}");
     return found;
 }
 
-static Found read_value(Reading *r, Rest *rest) {
+static MxFound read_value(Reading *r, MxRest *rest) {
     MxText text;
     if (rest->at == rest->end) return calls_at_end(rest);
-    Found found = read_text(r, rest, &text);
-    if (found == FOUND_CALL) add_text(r, text.data, text.len);
-    if (found != FOUND_NONE || is_quote(r, *rest->at)) return found;
+    MxFound found = read_text(r, rest, &text);
+    if (found == MX_FOUND_CALL) add_text(r, text.data, text.len);
+    if (found != MX_FOUND_NONE || is_quote(r, *rest->at)) return found;
     if (*rest->at != '[' && *rest->at != '{') return read_word(r, rest);
-    if (++r->depth > DEEPEST) return FOUND_NONE;
+    if (++r->depth > DEEPEST) return MX_FOUND_NONE;
     found = *rest->at == '[' ? read_list(r, rest) : read_members(r, rest, ':', '}', NULL);
     r->depth--;
     return found;
@@ -219,58 +220,59 @@ const char *calls_literal(MxArena *arena, const char *value, size_t n) {
     Calls calls = {.opened = {.name = "value"}};
     Reading r = {.calls = &calls, .how = &python};
     const char *text = mx_arena_printf(arena, "%.*s ", (int)n, value); /* words have an end */
-    Rest rest = {text, text + strlen(text), true};
+    MxRest rest = {text, text + strlen(text), true};
     mx_text_init(&r.out, arena);
-    Found found = read_value(&r, &rest);
-    calls_skip_spaces(&rest);
+    MxFound found = read_value(&r, &rest);
+    mx_rest_skip_spaces(&rest);
     mx_arena_release(&calls.opened);
-    return found == FOUND_CALL && rest.at == rest.end ? r.out.data : NULL;
+    return found == MX_FOUND_CALL && rest.at == rest.end ? r.out.data : NULL;
 }
 
 /* ---- calls */
 
-static Found read_call(Calls *calls, Rest *rest) {
+static MxFound read_call(Calls *calls, MxRest *rest) {
     const CallLiterals *how = calls->format->literals;
     Reading r = {.calls = calls, .how = how};
-    Found found = calls_skip(rest, how->head);
+    MxFound found = mx_rest_skip(rest, how->head);
     const char *name = rest->at;
-    if (found != FOUND_CALL) return found;
+    if (found != MX_FOUND_CALL) return found;
     while (rest->at < rest->end && calls_is_of_name(*rest->at)) rest->at++;
     if (rest->at == rest->end) return calls_at_end(rest);
-    if (rest->at == name || *rest->at != how->open) return FOUND_NONE;
+    if (rest->at == name || *rest->at != how->open) return MX_FOUND_NONE;
     const char *own = mx_arena_strndup(&calls->opened, name, (size_t)(rest->at - name));
     mx_text_init(&r.out, &calls->opened);
     found = read_members(&r, rest, how->behind_name, how->close, own);
-    if (found != FOUND_CALL) return found;
+    if (found != MX_FOUND_CALL) return found;
     calls_open(calls, own, strlen(own));
     calls_open_arguments(calls, r.out.data, r.out.len);
-    return FOUND_CALL;
+    return MX_FOUND_CALL;
 }
 
 /* [call, …] */
-static Found read_calls(Calls *calls, Rest *rest) {
-    Found found = calls_skip(rest, "[");
-    while (found == FOUND_CALL) {
-        calls_skip_spaces(rest);
+static MxFound read_calls(Calls *calls, MxRest *rest) {
+    MxFound found = mx_rest_skip(rest, "[");
+    while (found == MX_FOUND_CALL) {
+        mx_rest_skip_spaces(rest);
         found = read_call(calls, rest);
-        calls_skip_spaces(rest);
-        if (found != FOUND_CALL) break;
+        mx_rest_skip_spaces(rest);
+        if (found != MX_FOUND_CALL) break;
         if (rest->at == rest->end) return calls_at_end(rest);
-        if (*rest->at != ',') return calls_skip(rest, "]");
+        if (*rest->at != ',') return mx_rest_skip(rest, "]");
         rest->at++;
     }
     return found;
 }
 
-Found calls_read_literals(Calls *calls, Rest *rest) {
+MxFound calls_read_literals(Calls *calls, MxRest *rest) {
     const CallLiterals *how = calls->format->literals;
-    calls_skip(rest, how->begin);
-    calls_skip_spaces(rest);
-    Found found = how->is_list ? read_calls(calls, rest) : read_call(calls, rest);
-    if (found != FOUND_CALL) {
+    mx_rest_skip(rest, how->begin);
+    mx_rest_skip_spaces(rest);
+    MxFound found = how->is_list ? read_calls(calls, rest) : read_call(calls, rest);
+    if (found != MX_FOUND_CALL) {
         calls->n_open = 0; /* only complete ones are calls */
         return found;
     }
-    calls_skip_spaces(rest);
-    return how->end && calls_skip(rest, how->end) == FOUND_PART ? FOUND_PART : FOUND_CALL;
+    mx_rest_skip_spaces(rest);
+    return how->end && mx_rest_skip(rest, how->end) == MX_FOUND_PART ? MX_FOUND_PART
+                                                                     : MX_FOUND_CALL;
 }

@@ -4,7 +4,7 @@
 /* ---- JSON */
 
 /* Where an object or a list ends that begins here, by its brackets; NULL = it does not. */
-static const char *find_end(const Rest *rest) {
+static const char *find_end(const MxRest *rest) {
     bool in_text = false;
     int64_t depth = 0;
     for (const char *at = rest->at; at < rest->end; at++) {
@@ -21,65 +21,67 @@ static const char *find_end(const Rest *rest) {
 }
 
 /* The end of the text: more may come. */
-Found calls_at_end(const Rest *rest) {
-    return rest->is_over ? FOUND_NONE : FOUND_PART;
+MxFound calls_at_end(const MxRest *rest) {
+    return rest->is_over ? MX_FOUND_NONE : MX_FOUND_PART;
 }
 
 /* Arguments of the call that is open: an object, as it is written. */
-Found calls_read_arguments(Calls *calls, Rest *rest) {
+MxFound calls_read_arguments(Calls *calls, MxRest *rest) {
     const char *end = find_end(rest), *from = rest->at;
     rest->at = end ? end : rest->end;
     calls_open_arguments(calls, from, (size_t)(rest->at - from));
-    return end ? FOUND_CALL : calls_at_end(rest);
+    return end ? MX_FOUND_CALL : calls_at_end(rest);
 }
 
 /* A text in quotes with no escapes and nothing that would be one, such as a name. */
-static Found read_quoted(Rest *rest, const char **text, size_t *n) {
-    Found found = calls_skip(rest, "\"");
-    if (found != FOUND_CALL) return found;
+static MxFound read_quoted(MxRest *rest, const char **text, size_t *n) {
+    MxFound found = mx_rest_skip(rest, "\"");
+    if (found != MX_FOUND_CALL) return found;
     const char *end = memchr(rest->at, '"', (size_t)(rest->end - rest->at));
     if (!end) return calls_at_end(rest);
     *text = rest->at;
     *n = (size_t)(end - rest->at);
     rest->at = end + 1;
     for (size_t i = 0; i < *n; i++)
-        if ((uint8_t)(*text)[i] < ' ' || (*text)[i] == '\\') return FOUND_NONE;
-    return *n ? FOUND_CALL : FOUND_NONE;
+        if ((uint8_t)(*text)[i] < ' ' || (*text)[i] == '\\') return MX_FOUND_NONE;
+    return *n ? MX_FOUND_CALL : MX_FOUND_NONE;
 }
 
 /* {NAME: up to the object of arguments. */
-static Found read_named_head(Rest *rest, const char **name, size_t *n) {
-    Found found = calls_skip(rest, "{");
-    calls_skip_spaces(rest);
-    if (found == FOUND_CALL) found = read_quoted(rest, name, n);
-    calls_skip_spaces(rest);
-    if (found == FOUND_CALL) found = calls_skip(rest, ":");
-    calls_skip_spaces(rest);
-    if (found != FOUND_CALL) return found;
-    return rest->at == rest->end ? calls_at_end(rest) : *rest->at == '{' ? FOUND_CALL : FOUND_NONE;
+static MxFound read_named_head(MxRest *rest, const char **name, size_t *n) {
+    MxFound found = mx_rest_skip(rest, "{");
+    mx_rest_skip_spaces(rest);
+    if (found == MX_FOUND_CALL) found = read_quoted(rest, name, n);
+    mx_rest_skip_spaces(rest);
+    if (found == MX_FOUND_CALL) found = mx_rest_skip(rest, ":");
+    mx_rest_skip_spaces(rest);
+    if (found != MX_FOUND_CALL) return found;
+    return rest->at == rest->end ? calls_at_end(rest)
+           : *rest->at == '{'    ? MX_FOUND_CALL
+                                 : MX_FOUND_NONE;
 }
 
 /* {"name": …, "arguments" or "parameters": up to the object that they are. */
-static Found read_head(Rest *rest, const char **name, size_t *n) {
+static MxFound read_head(MxRest *rest, const char **name, size_t *n) {
     static const char *const form[] = {"{", "\"name\"", ":", NULL, ",", NULL, ":", NULL};
     const char *key = "";
     size_t n_key = 0;
     for (int i = 0; i < MX_COUNT(form); i++) {
-        calls_skip_spaces(rest);
+        mx_rest_skip_spaces(rest);
         bool is_last = i + 1 == MX_COUNT(form);
         if (is_last)
             return rest->at == rest->end ? calls_at_end(rest)
-                   : *rest->at == '{'    ? FOUND_CALL
-                                         : FOUND_NONE;
-        Found found = form[i]  ? calls_skip(rest, form[i])
-                      : i == 3 ? read_quoted(rest, name, n)
-                               : read_quoted(rest, &key, &n_key);
-        if (found != FOUND_CALL) return found;
+                   : *rest->at == '{'    ? MX_FOUND_CALL
+                                         : MX_FOUND_NONE;
+        MxFound found = form[i]  ? mx_rest_skip(rest, form[i])
+                        : i == 3 ? read_quoted(rest, name, n)
+                                 : read_quoted(rest, &key, &n_key);
+        if (found != MX_FOUND_CALL) return found;
         bool is_key = (n_key == 9 && !memcmp(key, "arguments", n_key)) ||
                       (n_key == 10 && !memcmp(key, "parameters", n_key));
-        if (n_key && !is_key) return FOUND_NONE;
+        if (n_key && !is_key) return MX_FOUND_NONE;
     }
-    return FOUND_NONE;
+    return MX_FOUND_NONE;
 }
 
 static bool is_object(const MxJson *value) {
@@ -105,7 +107,7 @@ static bool open_object(Calls *calls, const MxJson *json) {
 }
 
 /* An object in any other order, when it is there. */
-static Found read_other_object(Calls *calls, Rest *rest) {
+static MxFound read_other_object(Calls *calls, MxRest *rest) {
     MxArena scratch = {.name = "call"};
     MxError err = {0};
     const char *end = find_end(rest);
@@ -116,91 +118,91 @@ static Found read_other_object(Calls *calls, Rest *rest) {
     if (ok) rest->at = end;
     mx_error_release(&err);
     mx_arena_release(&scratch);
-    return ok ? FOUND_CALL : FOUND_NONE;
+    return ok ? MX_FOUND_CALL : MX_FOUND_NONE;
 }
 
-static Found read_object(Calls *calls, Rest *rest) {
+static MxFound read_object(Calls *calls, MxRest *rest) {
     const char *name;
     size_t n;
-    calls_skip_spaces(rest);
+    mx_rest_skip_spaces(rest);
     if (rest->at == rest->end) return calls_at_end(rest);
-    if (*rest->at != '{') return FOUND_NONE;
-    Rest head = *rest;
+    if (*rest->at != '{') return MX_FOUND_NONE;
+    MxRest head = *rest;
     bool is_named = calls->format->objects->is_named;
-    Found found = is_named ? read_named_head(&head, &name, &n) : read_head(&head, &name, &n);
-    if (found == FOUND_NONE && is_named) return found;
-    if (found == FOUND_NONE) return read_other_object(calls, rest);
-    if (found == FOUND_PART) return found;
+    MxFound found = is_named ? read_named_head(&head, &name, &n) : read_head(&head, &name, &n);
+    if (found == MX_FOUND_NONE && is_named) return found;
+    if (found == MX_FOUND_NONE) return read_other_object(calls, rest);
+    if (found == MX_FOUND_PART) return found;
     const char *end = find_end(rest);
     calls_open(calls, name, n);
     found = calls_read_arguments(calls, &head);
     rest->at = end ? end : head.at;
-    return found == FOUND_CALL && !end ? calls_at_end(rest) : found;
+    return found == MX_FOUND_CALL && !end ? calls_at_end(rest) : found;
 }
 
 /* ---- formats */
 
-static Found read_list(Calls *calls, Rest *rest) {
-    Found found = calls_skip(rest, "[");
-    while (found == FOUND_CALL) {
+static MxFound read_list(Calls *calls, MxRest *rest) {
+    MxFound found = mx_rest_skip(rest, "[");
+    while (found == MX_FOUND_CALL) {
         found = read_object(calls, rest);
-        if (found != FOUND_CALL) break;
-        calls_skip_spaces(rest);
+        if (found != MX_FOUND_CALL) break;
+        mx_rest_skip_spaces(rest);
         if (rest->at == rest->end) return calls_at_end(rest);
-        if (*rest->at != ',') return calls_skip(rest, "]");
+        if (*rest->at != ',') return mx_rest_skip(rest, "]");
         rest->at++;
     }
     return found;
 }
 
 /* Objects up to what is none. */
-static Found read_run(Calls *calls, Rest *rest) {
-    Found found = FOUND_CALL;
-    while (found == FOUND_CALL) {
+static MxFound read_run(Calls *calls, MxRest *rest) {
+    MxFound found = MX_FOUND_CALL;
+    while (found == MX_FOUND_CALL) {
         found = read_object(calls, rest);
-        calls_skip_spaces(rest);
-        if (found != FOUND_CALL || rest->at == rest->end || *rest->at != '{') break;
+        mx_rest_skip_spaces(rest);
+        if (found != MX_FOUND_CALL || rest->at == rest->end || *rest->at != '{') break;
     }
-    return found == FOUND_CALL && rest->at == rest->end ? calls_at_end(rest) : found;
+    return found == MX_FOUND_CALL && rest->at == rest->end ? calls_at_end(rest) : found;
 }
 
 /* Objects behind a mark, which may be missing, as the mark behind them. */
-Found calls_read_objects(Calls *calls, Rest *rest) {
+MxFound calls_read_objects(Calls *calls, MxRest *rest) {
     const CallObjects *how = calls->format->objects;
-    Found found = FOUND_CALL;
-    calls_skip(rest, how->begin);
-    calls_skip_spaces(rest);
-    if (how->fence) found = calls_skip(rest, how->fence);
-    if (found != FOUND_CALL) return found;
-    calls_skip_spaces(rest);
+    MxFound found = MX_FOUND_CALL;
+    mx_rest_skip(rest, how->begin);
+    mx_rest_skip_spaces(rest);
+    if (how->fence) found = mx_rest_skip(rest, how->fence);
+    if (found != MX_FOUND_CALL) return found;
+    mx_rest_skip_spaces(rest);
     found = how->is_list  ? read_list(calls, rest)
             : how->is_run ? read_run(calls, rest)
                           : read_object(calls, rest);
-    if (found != FOUND_CALL || !how->end) return found;
-    calls_skip_spaces(rest);
-    return calls_skip(rest, how->end) == FOUND_PART ? FOUND_PART : FOUND_CALL;
+    if (found != MX_FOUND_CALL || !how->end) return found;
+    mx_rest_skip_spaces(rest);
+    return mx_rest_skip(rest, how->end) == MX_FOUND_PART ? MX_FOUND_PART : MX_FOUND_CALL;
 }
 
 /* Skips a word up to a bracket, a space or what cannot be printed. */
-static void skip_word(Rest *rest) {
+static void skip_word(MxRest *rest) {
     while (rest->at < rest->end && (uint8_t)*rest->at > ' ' && *rest->at != '[' && *rest->at != '{')
         rest->at++;
 }
 
 /* [TOOL_CALLS]name[ARGS]{…}, with [CALL_ID] and an id before the arguments, or without marks. */
-Found calls_read_named(Calls *calls, Rest *rest) {
-    calls_skip(rest, "[TOOL_CALLS]");
-    calls_skip_spaces(rest);
+MxFound calls_read_named(Calls *calls, MxRest *rest) {
+    mx_rest_skip(rest, "[TOOL_CALLS]");
+    mx_rest_skip_spaces(rest);
     const char *name = rest->at;
     skip_word(rest);
     const char *end = rest->at;
-    Found has_id = calls_skip(rest, "[CALL_ID]");
-    if (has_id == FOUND_CALL) skip_word(rest);
-    Found has_args = has_id == FOUND_PART ? FOUND_PART : calls_skip(rest, "[ARGS]");
-    if (has_args == FOUND_PART) return FOUND_PART;
-    calls_skip_spaces(rest);
+    MxFound has_id = mx_rest_skip(rest, "[CALL_ID]");
+    if (has_id == MX_FOUND_CALL) skip_word(rest);
+    MxFound has_args = has_id == MX_FOUND_PART ? MX_FOUND_PART : mx_rest_skip(rest, "[ARGS]");
+    if (has_args == MX_FOUND_PART) return MX_FOUND_PART;
+    mx_rest_skip_spaces(rest);
     if (rest->at == rest->end) return calls_at_end(rest);
-    if (*rest->at != '{' || end == name) return FOUND_NONE;
+    if (*rest->at != '{' || end == name) return MX_FOUND_NONE;
     calls_open(calls, name, (size_t)(end - name));
     return calls_read_arguments(calls, rest);
 }
@@ -212,17 +214,17 @@ bool calls_is_of_name(char c) {
 
 /* As the format's form says: a space stands for any number of them, % for the name, # for digits, {
  * for arguments. What is behind these may be missing. */
-Found calls_read_form(Calls *calls, Rest *rest) {
-    Found found = FOUND_CALL;
-    for (const char *form = calls->format->form; *form && found == FOUND_CALL; form++) {
+MxFound calls_read_form(Calls *calls, MxRest *rest) {
+    MxFound found = MX_FOUND_CALL;
+    for (const char *form = calls->format->form; *form && found == MX_FOUND_CALL; form++) {
         char one[] = {*form, '\0'};
         const char *from = rest->at;
         if (*form == ' ') {
-            calls_skip_spaces(rest);
+            mx_rest_skip_spaces(rest);
         } else if (*form == '%') {
             while (rest->at < rest->end && calls_is_of_name(*rest->at)) rest->at++;
             if (rest->at == rest->end) return calls_at_end(rest);
-            if (rest->at == from) return FOUND_NONE;
+            if (rest->at == from) return MX_FOUND_NONE;
             calls_open(calls, from, (size_t)(rest->at - from));
         } else if (*form == '#') {
             while (rest->at < rest->end && *rest->at >= '0' && *rest->at <= '9') rest->at++;
@@ -230,9 +232,9 @@ Found calls_read_form(Calls *calls, Rest *rest) {
             if (rest->at == rest->end)
                 found = calls_at_end(rest);
             else
-                found = *rest->at == '{' ? calls_read_arguments(calls, rest) : FOUND_NONE;
+                found = *rest->at == '{' ? calls_read_arguments(calls, rest) : MX_FOUND_NONE;
         } else {
-            found = calls_skip(rest, one);
+            found = mx_rest_skip(rest, one);
         }
     }
     bool has_begun = calls->n_open && calls->call[calls->n].n_arguments;

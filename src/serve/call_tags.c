@@ -59,28 +59,28 @@ void calls_add_value(const Calls *calls, MxText *out, const char *function, cons
     mx_arena_release(&scratch);
 }
 
-/* Text up to another one, which is skipped; FOUND_PART: that may still come. */
-static Found read_until(Rest *rest, const char *end, const char **text, size_t *n) {
+/* Text up to another one, which is skipped; MX_FOUND_PART: that may still come. */
+static MxFound read_until(MxRest *rest, const char *end, const char **text, size_t *n) {
     *text = rest->at;
     const char *found = memmem(rest->at, (size_t)(rest->end - rest->at), end, strlen(end));
     if (!found) return calls_at_end(rest);
     *n = (size_t)(found - rest->at);
     rest->at = found + strlen(end);
-    return FOUND_CALL;
+    return MX_FOUND_CALL;
 }
 
 /* One argument: its name and value; a new line around the value is not of it. */
-static Found read_argument(Calls *calls, Rest *rest, const char *function, MxText *out) {
+static MxFound read_argument(Calls *calls, MxRest *rest, const char *function, MxText *out) {
     const CallTags *tags = calls->format->tags;
     const char *name, *value, *type = "";
     size_t n_name, n_value, n_type = 0;
-    Found found = read_until(rest, tags->name_end, &name, &n_name);
-    if (found == FOUND_CALL && tags->type_end)
+    MxFound found = read_until(rest, tags->name_end, &name, &n_name);
+    if (found == MX_FOUND_CALL && tags->type_end)
         found = read_until(rest, tags->type_end, &type, &n_type);
-    calls_skip_spaces(rest);
-    if (found == FOUND_CALL) found = calls_skip(rest, tags->value);
-    if (found == FOUND_CALL) found = read_until(rest, tags->value_end, &value, &n_value);
-    if (found != FOUND_CALL) return found;
+    mx_rest_skip_spaces(rest);
+    if (found == MX_FOUND_CALL) found = mx_rest_skip(rest, tags->value);
+    if (found == MX_FOUND_CALL) found = read_until(rest, tags->value_end, &value, &n_value);
+    if (found != MX_FOUND_CALL) return found;
     if (n_value && *value == '\n') value++, n_value--;
     if (n_value && value[n_value - 1] == '\n') n_value--;
     const char *own = mx_arena_strndup(&calls->opened, name, n_name);
@@ -90,74 +90,74 @@ static Found read_argument(Calls *calls, Rest *rest, const char *function, MxTex
         mx_text_add(out, "%s", mx_json_quote(&calls->opened, value, n_value));
     else
         calls_add_value(calls, out, function, own, value, n_value);
-    return FOUND_CALL;
+    return MX_FOUND_CALL;
 }
 
-Found calls_read_tags(Calls *calls, Rest *rest) {
+MxFound calls_read_tags(Calls *calls, MxRest *rest) {
     const CallTags *tags = calls->format->tags;
     MxText out;
-    if (tags->begin) calls_skip(rest, tags->begin);
-    calls_skip_spaces(rest);
-    Found found = calls_skip(rest, tags->head);
-    if (found != FOUND_CALL) return found;
+    if (tags->begin) mx_rest_skip(rest, tags->begin);
+    mx_rest_skip_spaces(rest);
+    MxFound found = mx_rest_skip(rest, tags->head);
+    if (found != MX_FOUND_CALL) return found;
     const char *name = rest->at;
     while (rest->at < rest->end && calls_is_of_name(*rest->at)) rest->at++;
     if (rest->at == rest->end) return calls_at_end(rest);
-    if (rest->at == name || !strchr(tags->name_ends, *rest->at)) return FOUND_NONE;
+    if (rest->at == name || !strchr(tags->name_ends, *rest->at)) return MX_FOUND_NONE;
     size_t n = (size_t)(rest->at - name);
     if (*rest->at != '<') rest->at++;
-    if (tags->head_end) found = calls_skip(rest, tags->head_end);
-    if (found != FOUND_CALL) return found;
+    if (tags->head_end) found = mx_rest_skip(rest, tags->head_end);
+    if (found != MX_FOUND_CALL) return found;
     mx_text_init(&out, &calls->opened);
     mx_text_add(&out, "{");
     calls_open(calls, name, n);
     const char *own = calls->call[calls->n + calls->n_open - 1].name;
     bool is_cut = false;
-    while (found == FOUND_CALL) {
-        calls_skip_spaces(rest);
-        Rest here = {rest->at, rest->end, false};
-        found = calls_skip(&here, tags->name);
-        if (found == FOUND_CALL) found = read_argument(calls, &here, own, &out);
-        is_cut = found == FOUND_PART && rest->is_over;
-        if (found == FOUND_CALL) rest->at = here.at;
+    while (found == MX_FOUND_CALL) {
+        mx_rest_skip_spaces(rest);
+        MxRest here = {rest->at, rest->end, false};
+        found = mx_rest_skip(&here, tags->name);
+        if (found == MX_FOUND_CALL) found = read_argument(calls, &here, own, &out);
+        is_cut = found == MX_FOUND_PART && rest->is_over;
+        if (found == MX_FOUND_CALL) rest->at = here.at;
     }
-    if (is_cut) rest->at = rest->end, found = FOUND_NONE;
-    Found closes = found == FOUND_NONE && !is_cut ? calls_skip(rest, tags->close) : found;
-    if (closes != FOUND_PART && !is_cut) mx_text_add(&out, "}");
+    if (is_cut) rest->at = rest->end, found = MX_FOUND_NONE;
+    MxFound closes = found == MX_FOUND_NONE && !is_cut ? mx_rest_skip(rest, tags->close) : found;
+    if (closes != MX_FOUND_PART && !is_cut) mx_text_add(&out, "}");
     calls_open_arguments(calls, out.data, out.len);
-    if (closes != FOUND_CALL) return closes;
+    if (closes != MX_FOUND_CALL) return closes;
     if (!tags->end) return closes;
-    calls_skip_spaces(rest);
-    return calls_skip(rest, tags->end) == FOUND_PART ? FOUND_PART : FOUND_CALL;
+    mx_rest_skip_spaces(rest);
+    return mx_rest_skip(rest, tags->end) == MX_FOUND_PART ? MX_FOUND_PART : MX_FOUND_CALL;
 }
 
 /* ---- channels */
 
 /* A message with its head: to a function, whose arguments it is; in the channel analysis, which is
  * reasoning behind the first one; or in another one, whose text follows. */
-Found calls_read_channel(Calls *calls, Rest *rest) {
+MxFound calls_read_channel(Calls *calls, MxRest *rest) {
     static const char to[] = "to=functions.";
     const char *head, *text;
     size_t n, n_text;
-    Found found = read_until(rest, "<|message|>", &head, &n);
-    if (found != FOUND_CALL) return found;
+    MxFound found = read_until(rest, "<|message|>", &head, &n);
+    if (found != MX_FOUND_CALL) return found;
     const char *name = memmem(head, n, to, sizeof to - 1);
     if (!name && memmem(head, n, "<|channel|>analysis", sizeof "<|channel|>analysis" - 1)) {
         const char *from = rest->at;
         found = read_until(rest, "<|end|>", &text, &n_text);
-        if (found != FOUND_CALL && !rest->is_over) return found;
-        if (found != FOUND_CALL) n_text = (size_t)(rest->end - from), rest->at = rest->end;
+        if (found != MX_FOUND_CALL && !rest->is_over) return found;
+        if (found != MX_FOUND_CALL) n_text = (size_t)(rest->end - from), rest->at = rest->end;
         if (calls->reasoned.text.len) mx_text_addn(&calls->reasoned.text, "\n", 1);
         mx_text_addn(&calls->reasoned.text, text, n_text);
-        return FOUND_CALL;
+        return MX_FOUND_CALL;
     }
-    if (!name) return FOUND_CALL;
+    if (!name) return MX_FOUND_CALL;
     name += sizeof to - 1;
     size_t n_name = 0;
     while (name + n_name < head + n && calls_is_of_name(name[n_name])) n_name++;
-    calls_skip_spaces(rest);
+    mx_rest_skip_spaces(rest);
     if (rest->at == rest->end) return calls_at_end(rest);
-    if (*rest->at != '{' || !n_name) return FOUND_NONE;
+    if (*rest->at != '{' || !n_name) return MX_FOUND_NONE;
     calls_open(calls, name, n_name);
     return calls_read_arguments(calls, rest);
 }

@@ -2,22 +2,6 @@
  * piece until the call is complete; text that looks like a call and is none stays text. */
 #include "call_formats.h"
 
-bool calls_is_space(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
-void calls_skip_spaces(Rest *rest) {
-    while (rest->at < rest->end && calls_is_space(*rest->at)) rest->at++;
-}
-
-Found calls_skip(Rest *rest, const char *text) {
-    size_t n = strlen(text), left = (size_t)(rest->end - rest->at);
-    if (left < n) return memcmp(rest->at, text, left) || rest->is_over ? FOUND_NONE : FOUND_PART;
-    if (memcmp(rest->at, text, n)) return FOUND_NONE;
-    rest->at += n;
-    return FOUND_CALL;
-}
-
 /* ---- calls that have begun */
 
 void calls_open(Calls *calls, const char *name, size_t n) {
@@ -55,38 +39,38 @@ void calls_init(Calls *calls, MxArena *arena, CallReading how) {
                      .tools = how.tools,
                      .most = how.most,
                      .opened = {.name = "open calls"}};
-    reasoning_init(&calls->reasoned, arena, how.reasoning, how.state);
+    mx_reasoning_init(&calls->reasoned, arena, how.reasoning, how.state);
     mx_text_init(&calls->text, arena);
     mx_text_init(&calls->content, arena);
 }
 
 static bool is_blank(const MxText *text) {
     for (size_t i = 0; i < text->len; i++)
-        if (!calls_is_space(text->data[i])) return false;
+        if (!mx_is_space(text->data[i])) return false;
     return true;
 }
 
 /* Whether some mark stands here, of those from `from` to `to`. */
-static Found is_mark(const CallFormat *format, Rest here, int from, int to) {
-    Found found = FOUND_NONE;
-    for (int i = from; i < to && found == FOUND_NONE; i++) {
-        Rest rest = here;
-        found = calls_skip(&rest, format->marks[i]);
+static MxFound is_mark(const CallFormat *format, MxRest here, int from, int to) {
+    MxFound found = MX_FOUND_NONE;
+    for (int i = from; i < to && found == MX_FOUND_NONE; i++) {
+        MxRest rest = here;
+        found = mx_rest_skip(&rest, format->marks[i]);
     }
     return found;
 }
 
-/* Skips text up to a call or a mark around one; FOUND_PART: to what may become one. */
-static Found find_mark(const Calls *calls, Rest *rest) {
+/* Skips text up to a call or a mark around one; MX_FOUND_PART: to what may become one. */
+static MxFound find_mark(const Calls *calls, MxRest *rest) {
     const CallFormat *f = calls->format;
     bool may = f && (!f->is_whole || is_blank(&calls->content));
     if (!may) rest->at = rest->end;
     for (; rest->at < rest->end; rest->at++) {
-        Found found = may ? is_mark(f, *rest, 0, f->n_begins + f->n_skipped) : FOUND_NONE;
-        if (found != FOUND_NONE) return found;
-        may &= !f->is_whole || calls_is_space(*rest->at);
+        MxFound found = may ? is_mark(f, *rest, 0, f->n_begins + f->n_skipped) : MX_FOUND_NONE;
+        if (found != MX_FOUND_NONE) return found;
+        may &= !f->is_whole || mx_is_space(*rest->at);
     }
-    return FOUND_NONE;
+    return MX_FOUND_NONE;
 }
 
 static void add_content(Calls *calls, const char *from, const char *to) {
@@ -96,42 +80,42 @@ static void add_content(Calls *calls, const char *from, const char *to) {
 }
 
 /* A call at its mark, or a mark around calls. */
-static Found read_mark(Calls *calls, Rest *rest) {
+static MxFound read_mark(Calls *calls, MxRest *rest) {
     const CallFormat *f = calls->format;
     for (int i = f->n_begins; i < f->n_begins + f->n_skipped; i++)
-        if (is_mark(f, *rest, i, i + 1) == FOUND_CALL) return calls_skip(rest, f->marks[i]);
-    Found found = f->read(calls, rest);
-    return found == FOUND_NONE && calls->n_open ? FOUND_CALL : found;
+        if (is_mark(f, *rest, i, i + 1) == MX_FOUND_CALL) return mx_rest_skip(rest, f->marks[i]);
+    MxFound found = f->read(calls, rest);
+    return found == MX_FOUND_NONE && calls->n_open ? MX_FOUND_CALL : found;
 }
 
 /* Whether all that is left is the beginning of a mark. */
-static bool is_part_of_mark(const CallFormat *format, const Rest *rest) {
-    Rest here = *rest;
+static bool is_part_of_mark(const CallFormat *format, const MxRest *rest) {
+    MxRest here = *rest;
     here.is_over = false;
     int n = 0;
     while (format->marks[n]) n++;
-    return is_mark(format, here, 0, n) == FOUND_PART;
+    return is_mark(format, here, 0, n) == MX_FOUND_PART;
 }
 
 /* Some text, or a call; false = there is nothing that can be read yet. */
 static bool read_on(Calls *calls, bool is_over) {
     const char *start = calls->text.data + calls->done;
-    Rest rest = {start, calls->text.data + calls->text.len, is_over};
+    MxRest rest = {start, calls->text.data + calls->text.len, is_over};
     const char separator = calls->n ? calls->format->separator : 0;
     while (calls->is_behind && rest.at < rest.end &&
-           (calls_is_space(*rest.at) || (separator && *rest.at == separator)))
+           (mx_is_space(*rest.at) || (separator && *rest.at == separator)))
         rest.at++;
     if (is_over && calls->n && calls->is_behind && is_part_of_mark(calls->format, &rest))
         rest.at = rest.end;
     const char *from = rest.at;
-    Found found = find_mark(calls, &rest);
+    MxFound found = find_mark(calls, &rest);
     add_content(calls, from, rest.at);
     calls->done += (size_t)(rest.at - start);
-    if (found != FOUND_CALL || rest.at == rest.end) return false;
+    if (found != MX_FOUND_CALL || rest.at == rest.end) return false;
     const char *mark = rest.at;
     found = read_mark(calls, &rest);
-    if (found == FOUND_PART) return false;
-    if (found == FOUND_NONE) {
+    if (found == MX_FOUND_PART) return false;
+    if (found == MX_FOUND_NONE) {
         add_content(calls, mark, mark + 1);
         rest.at = mark + 1;
     } else {
@@ -144,10 +128,10 @@ static bool read_on(Calls *calls, bool is_over) {
 
 /* False = the reasoning is not over. */
 static bool is_reasoned(Calls *calls, bool is_over) {
-    if (calls->reasoned.state == REASONING_OVER) return true;
+    if (calls->reasoned.state == MX_REASONING_OVER) return true;
     const char *start = calls->text.data + calls->done;
-    Rest rest = {start, calls->text.data + calls->text.len, is_over};
-    bool out = reasoning_read(&calls->reasoned, &rest);
+    MxRest rest = {start, calls->text.data + calls->text.len, is_over};
+    bool out = mx_reasoning_read(&calls->reasoned, &rest);
     calls->is_behind = rest.at > start;
     calls->done += (size_t)(rest.at - start);
     return out;

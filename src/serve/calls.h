@@ -3,10 +3,7 @@
 #ifndef SERVE_CALLS_H
 #define SERVE_CALLS_H
 
-#include "reasoning.h"
-
-#include <mx/chat.h>
-#include <mx/guide.h>
+#include <mx/generate_reasoning.h>
 
 /* A format in which models write calls. */
 typedef struct CallFormat CallFormat;
@@ -31,7 +28,7 @@ typedef struct Calls {
     MxText text;         /* all of it */
     size_t done;         /* bytes that have been read */
     bool is_behind;      /* nothing but spaces since a call, or since the reasoning */
-    Reasoned reasoned;   /* what comes first */
+    MxReasoned reasoned; /* what comes first */
     MxText content;      /* what is no call */
     Call *call;          /* [n + n_open] */
     int64_t n, n_open, cap; /* the open ones are not complete: their arguments grow */
@@ -63,8 +60,8 @@ typedef struct CallReading {
     const CallFormat *format;
     const MxJson *tools;
     int64_t most;
-    const Reasoning *reasoning; /* NULL = the model does not reason */
-    ReasoningState state;       /* at the beginning */
+    const MxReasoning *reasoning; /* NULL = the model does not reason */
+    MxReasoningState state;       /* at the beginning */
 } CallReading;
 
 void calls_init(Calls *calls, MxArena *arena, CallReading how);
@@ -85,11 +82,11 @@ typedef struct CallRules {
     const MxVocabulary *vocabulary;
     const MxJson *tools; /* NULL = none */
     CallChoice choice;
-    const char *name;           /* of the one function that may be called; NULL = any */
-    bool has_one;               /* no more than one call */
-    const MxJson *schema;       /* of an answer without calls; NULL = any text */
-    const Reasoning *reasoning; /* before the answer; NULL = none */
-    ReasoningState state;
+    const char *name;             /* of the one function that may be called; NULL = any */
+    bool has_one;                 /* no more than one call */
+    const MxJson *schema;         /* of an answer without calls; NULL = any text */
+    const MxReasoning *reasoning; /* before the answer; NULL = none */
+    MxReasoningState state;
 } CallRules;
 
 /* calls_grammar — the answers that rules allow. Errors: as mx_grammar_schema. Test:

@@ -21,8 +21,8 @@ typedef struct Trouble {
 /* One of a request's prompts. */
 typedef struct Asked {
     MxPrompt prompt;
-    bool has_looked;      /* at its images */
-    ReasoningState state; /* at its end */
+    bool has_looked;        /* at its images */
+    MxReasoningState state; /* at its end */
     const char *echo; /* [echo_bytes] its text, which the answer begins with; NULL = it does not */
     size_t echo_bytes;
 } Asked;
@@ -135,12 +135,12 @@ void answer_add_logprobs(MxText *out, const Job *job, const MxReply *reply, int6
 
 /* What a chat template takes, as it turns out when it renders. */
 typedef struct Habits {
-    bool takes_parts;           /* a list of texts for a text */
-    bool takes_tools;           /* they change the text */
-    bool wants_texts;           /* arguments of calls as texts, not as objects */
-    const CallFormat *format;   /* in which it has calls; NULL = none that is known */
-    const CallWriting *writes;  /* how it writes them; NULL = as the format says */
-    const Reasoning *reasoning; /* how it marks reasoning; NULL = it has none that is known */
+    bool takes_parts;             /* a list of texts for a text */
+    bool takes_tools;             /* they change the text */
+    bool wants_texts;             /* arguments of calls as texts, not as objects */
+    const CallFormat *format;     /* in which it has calls; NULL = none that is known */
+    const CallWriting *writes;    /* how it writes them; NULL = as the format says */
+    const MxReasoning *reasoning; /* how it marks reasoning; NULL = it has none that is known */
 } Habits;
 
 /* messages_check — that they are objects with a role and a text or parts, or calls.

@@ -120,15 +120,15 @@ static void read_echo(const Server *s, Job *job, const MxJson *json, Asked *out)
 }
 
 /* Where a conversation's answer begins: its prompt may open the reasoning. */
-static ReasoningState state_of(const Server *s, Job *job, const Asked *asked) {
+static MxReasoningState state_of(const Server *s, Job *job, const Asked *asked) {
     enum { LAST = 32 };
     const MxTokens *ids = &asked->prompt.tokens;
     int64_t n = ids->n < LAST ? ids->n : LAST;
     size_t bytes;
-    if (!s->habits.reasoning) return REASONING_OVER;
+    if (!s->habits.reasoning) return MX_REASONING_OVER;
     const char *text = mx_tokenizer_decode(&job->arena, s->what->tokenizer, ids->ids + ids->n - n,
                                            n, false, &bytes);
-    return reasoning_state(s->habits.reasoning, text, bytes);
+    return mx_reasoning_state(s->habits.reasoning, text, bytes);
 }
 
 static bool read_prompt(const Server *s, Job *job, int64_t i, MxError *err) {

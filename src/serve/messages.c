@@ -95,13 +95,8 @@ bool messages_check(const MxJson *messages, MxError *err) {
 /* Renders messages; NULL = the template cannot. */
 static const char *render(MxArena *arena, const MxChat *chat, const char *messages,
                           const char *more) {
-    const char *json = mx_arena_printf(arena, "{\"messages\":[%s],%s}", messages, more);
-    MxError err = {0};
-    MxRendered out;
-    const MxJson *request = mx_json_parse(arena, json, strlen(json), "probe", &err);
-    bool ok = request && mx_chat_render(arena, chat, request, MX_NOWHERE, &out, &err);
-    mx_error_release(&err);
-    return ok ? out.text : NULL;
+    return mx_chat_try(arena, chat,
+                       mx_arena_printf(arena, "{\"messages\":[%s],%s}", messages, more));
 }
 
 #define SAYS(content) "{\"role\":\"user\",\"content\":" content "}"
@@ -110,28 +105,11 @@ static const char *render(MxArena *arena, const MxChat *chat, const char *messag
 #define CALLS(arguments)                                                                           \
     "\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":\"function\",\"function\":"                    \
     "{\"name\":\"probe\",\"arguments\":" arguments "}}]"
-#define REASONS "\"reasoning_content\":\"probe\""
 #define PROMPTS "\"add_generation_prompt\":true"
 static const char no_tools[] = "\"tools\":null";
 static const char probe_tools[] =
     "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"probe\",\"description\":\"d\","
     "\"parameters\":{\"type\":\"object\",\"properties\":{}}}}]";
-
-/* Reasoning as templates write it, or open or close it for an answer. */
-static const Reasoning *find_reasoning(MxArena *arena, const MxChat *chat) {
-#define THINKS(truth) "\"enable_thinking\":" truth ",\"thinking\":" truth ","
-    const char *texts[] = {
-        render(arena, chat, SAYS("\"Hi\""), PROMPTS),
-        render(arena, chat, SAYS("\"Hi\""), THINKS("true") PROMPTS),
-        render(arena, chat, SAYS("\"Hi\""), THINKS("false") PROMPTS),
-        render(arena, chat, ANSWERS("\"Ho\"", REASONS), no_tools),
-        render(arena, chat, ANSWERS("\"\"", REASONS "," CALLS("{}")), probe_tools),
-    };
-    const Reasoning *out = NULL;
-    for (int i = 0; !out && i < MX_COUNT(texts); i++)
-        out = texts[i] ? reasoning_of(texts[i]) : NULL;
-    return out;
-}
 
 /* What an answer adds to its prompt, whose text may speak of calls, too; marks are whole. */
 static const char *behind(const char *text, const char *prompt) {
@@ -158,7 +136,7 @@ Habits messages_habits(MxArena *arena, const MxChat *chat) {
                   .takes_tools = tools && (!whole || strcmp(whole, tools)),
                   .wants_texts = !objects && texts,
                   .format = calls_format_of(calls, "probe"),
-                  .reasoning = find_reasoning(&scratch, chat)};
+                  .reasoning = mx_reasoning_find(chat)};
     if (out.format) out.writes = calls_writing(arena, out.format, calls, "probe");
     mx_arena_release(&scratch);
     return out;

@@ -174,49 +174,37 @@ static const char *name_of(MxArena *arena, const char *dir) {
     return slash && slash[1] ? slash + 1 : name;
 }
 
-/* The token that a mark is; -1 = it is several. */
-static int32_t token_of(MxArena *arena, const MxTokenizer *tokenizer, const char *mark) {
-    MxError ignored = {0};
-    MxTokens ids;
-    const MxEncoding text = {.text = mark, .n = strlen(mark), .is_rendered = true};
-    bool is_one = mx_tokenizer_encode(arena, tokenizer, text, &ids, &ignored) && ids.n == 1;
-    mx_error_release(&ignored);
-    return is_one ? ids.ids[0] : -1;
-}
-
 /* A template that takes tools may have no calls, or refuse those of a probe: then the vocabulary
  * tells the format, by the first mark of one that is a token. */
-static const CallFormat *find_format(MxArena *arena, const MxTokenizer *tokenizer) {
+static const CallFormat *find_format(const MxTokenizer *tokenizer) {
     for (int i = 0; tokenizer && calls_format_at(i); i++) {
         const char *mark = calls_mark(calls_format_at(i), 0);
-        if (strlen(mark) > 1 && token_of(arena, tokenizer, mark) >= 0) return calls_format_at(i);
+        if (strlen(mark) > 1 && mx_mark_token(tokenizer, mark) >= 0) return calls_format_at(i);
     }
     return NULL;
 }
 
 /* A mark that is a special token is told in answers' texts. */
-static void show(MxArena *arena, Server *s, const char *mark) {
-    size_t n_bytes = 1;
-    const int32_t id = token_of(arena, s->what->tokenizer, mark);
-    if (id >= 0) mx_tokenizer_decode(arena, s->what->tokenizer, &id, 1, true, &n_bytes);
+static void show(Server *s, const char *mark) {
+    const int32_t id = mx_mark_hidden(s->what->tokenizer, mark);
     for (int i = 0; i < s->n_shown; i++)
         if (s->shown[i] == id) return;
-    if (!n_bytes) s->shown[s->n_shown++] = id;
+    if (id >= 0) s->shown[s->n_shown++] = id;
 }
 
 /* Special tokens among the marks of reasoning, and behind them those of calls. */
 static void find_shown(MxArena *arena, Server *s) {
     const CallFormat *format = s->habits.format;
-    const Reasoning *reasoning = s->habits.reasoning;
+    const MxReasoning *reasoning = s->habits.reasoning;
     const char *mark;
     int n = 0;
     if (!s->what->tokenizer) return;
     while (format && calls_mark(format, n)) n++;
-    for (int i = 0; reasoning && reasoning_mark(reasoning, i); i++) n++;
+    for (int i = 0; reasoning && mx_reasoning_mark(reasoning, i); i++) n++;
     s->shown = mx_new_n(arena, int32_t, n + 1);
-    for (int i = 0; reasoning && (mark = reasoning_mark(reasoning, i)); i++) show(arena, s, mark);
+    for (int i = 0; reasoning && (mark = mx_reasoning_mark(reasoning, i)); i++) show(s, mark);
     s->n_reasoning_shown = s->n_shown;
-    for (int i = 0; format && (mark = calls_mark(format, i)); i++) show(arena, s, mark);
+    for (int i = 0; format && (mark = calls_mark(format, i)); i++) show(s, mark);
 }
 
 static bool open_server(MxArena *arena, const MxServe *what, Server *s, MxError *err) {
@@ -233,8 +221,7 @@ static bool open_server(MxArena *arena, const MxServe *what, Server *s, MxError 
         mx_json_quote(arena, s->name, strlen(s->name)), (long long)time(NULL));
     s->models = mx_arena_printf(arena, "{\"object\":\"list\",\"data\":[%s]}\n", s->model);
     if (speak->chat) s->habits = messages_habits(s->arena, speak->chat);
-    if (s->habits.takes_tools && !s->habits.format)
-        s->habits.format = find_format(arena, what->tokenizer);
+    if (s->habits.takes_tools && !s->habits.format) s->habits.format = find_format(what->tokenizer);
     find_shown(arena, s);
     if (!mx_speak_find(arena, what->dir, true, what->tokenizer, speak, &s->source, &s->how, err))
         return false;
@@ -267,7 +254,7 @@ static void print_start(const Server *s, const char *url) {
                format ? calls_format_name(format) : "");
     if (speak->chat && s->habits.reasoning)
         printf("reasoning is told apart, as marked in the format %s\n",
-               reasoning_name(s->habits.reasoning));
+               mx_reasoning_name(s->habits.reasoning));
     fflush(stdout);
 }
 

@@ -190,8 +190,8 @@ static int list_written(MxSpeak *k, Side *out) {
          {.name = "--json-schema",
           .value = &k->json_schema,
           .takes = "FILE",
-          .doc = "replies are JSON that this schema allows; {\"type\": \"object\"} allows any "
-                 "object"}},
+          .doc = "replies are JSON that this schema allows, behind the reasoning of models whose "
+                 "chat template marks it; {\"type\": \"object\"} allows any object"}},
         {REPLIES ",--evaluate",
          {.name = "--stop",
           .value = k->stops,

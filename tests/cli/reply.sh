@@ -144,10 +144,15 @@ says 65 "mxdecode: error: $work/chat:1: found a conversation, but there is no ch
 says 2 'mxdecode: error: --stop: found an empty text, wanted one that ends a reply' "$run" --stop ''
 
 echo '{"type": "object", "properties": {"on": {"enum": ["mat", "log"]}, "n": {"type": "integer", "minimum": 3, "maximum": 5}}, "required": ["on", "n"]}' >"$work/fits"
-echo '{"items": {"not": {}}}' >"$work/misfits"
 is 'replies that fit a schema' "$("$tool" "$run" --prompts "$work/prompts" --json-schema "$work/fits" --temperature 1 --batch 2 --max-tokens 400 | tr -d ' \n\t' | sed 's/}/}\n/g' |
     grep -c '^{"on":"\(mat\|log\)","n":[345]}$')" 3
-says 65 "mxdecode: error: $work/misfits: at #/items: \"not\" is not available" "$run" --prompts "$work/prompts" --json-schema "$work/misfits"
+# A model that reasons does so first; what it is cut off in is no answer.
+printf '{%% for m in messages %%}{{ m.content }}{%% endfor %%}{%% if add_generation_prompt %%}<think>{%% endif %%}' >"$work/reasons.jinja"
+is 'reasoning before a schema' "$("$tool" "$run" --prompts "$work/chat" --chat-template "$work/reasons.jinja" --json-schema "$work/fits" --max-tokens 5 --json |
+    grep -c '"reasoning":"..*","text":"","logprobs"')" 1
+is 'reasoning is not printed' "$("$tool" "$run" --prompts "$work/chat" --chat-template "$work/reasons.jinja" --json-schema "$work/fits" --max-tokens 5)" ''
+echo '{"items": {"not": {"format": "date"}}}' >"$work/misfits"
+says 65 "mxdecode: error: $work/misfits: at #/items/not: the opposite of \"format\" is not available" "$run" --prompts "$work/prompts" --json-schema "$work/misfits"
 says 2 "mxdecode: error: --json-schema: \"$hf/llama\" has no tokenizer" $hf/llama --prompts "$work/ids" --json-schema "$work/fits"
 says 2 'mxdecode: error: --json-schema does not go with --serve' "$run" --serve 0 --json-schema "$work/fits"
 # It was divided by the tokens of an image, 0.

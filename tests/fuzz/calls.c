@@ -59,8 +59,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const CallReading how = {.format = format,
                              .tools = tools,
                              .most = INT64_MAX,
-                             .reasoning = reasoning_of("</think>"),
-                             .state = (ReasoningState)(data[0] / formats / SIZES % 3)};
+                             .reasoning = mx_reasoning_of("</think>"),
+                             .state = (MxReasoningState)(data[0] / formats / SIZES % 3)};
     calls_init(&whole, &arena, how);
     calls_add(&whole, text, n, true);
     calls_init(&pieces, &arena, how);

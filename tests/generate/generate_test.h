@@ -9,6 +9,7 @@
 Suite *generate_suite(void);
 Suite *sample_suite(void);
 Suite *sees_suite(void);
+Suite *held_suite(void);
 Suite *kept_suite(void);
 Suite *replies_suite(void);
 

@@ -3,6 +3,6 @@
 #include "common/suite.h"
 
 int main(void) {
-    return RUN_SUITES(generate_suite(), replies_suite(), sample_suite(), sees_suite(),
-                      kept_suite());
+    return RUN_SUITES(generate_suite(), replies_suite(), sample_suite(), sees_suite(), kept_suite(),
+                      held_suite());
 }

@@ -24,34 +24,36 @@ static const CallFormat *format_of(const char *name) {
 
 static const struct {
     const char *sign, *format; /* NULL = no calls are read */
-    ReasoningState state;
+    MxReasoningState state;
     const char *text, *reasoning, *content, *calls;
 } cases[] = {
-    {"</think>", NULL, REASONING_MAY, "<think>\nHm < </thin.\n</think>\n\nYes.", "Hm < </thin.",
+    {"</think>", NULL, MX_REASONING_MAY, "<think>\nHm < </thin.\n</think>\n\nYes.", "Hm < </thin.",
      "Yes.", ""},
-    {"</think>", NULL, REASONING_MAY, "\n<think></think>Yes. </think>", "", "Yes. </think>", ""},
-    {"</think>", NULL, REASONING_MAY, "A <think>b</think>", "", "A <think>b</think>", ""},
-    {"</think>", NULL, REASONING_MAY, "<thi", "", "<thi", ""},
-    {"</think>", NULL, REASONING_MAY, "<think>Hm, <thi", "Hm, <thi", "", ""},
-    {"</think>", NULL, REASONING_IN, "Hm\nhm </think", "Hm\nhm </think", "", ""},
-    {"</think>", NULL, REASONING_IN, "\nHm.\n</think>\n\nYes.\n", "Hm.", "Yes.\n", ""},
-    {"</think>", NULL, REASONING_OVER, "<think>a</think>", "", "<think>a</think>", ""},
-    {"</think>", "hermes", REASONING_IN,
+    {"</think>", NULL, MX_REASONING_MAY, "\n<think></think>Yes. </think>", "", "Yes. </think>", ""},
+    {"</think>", NULL, MX_REASONING_MAY, "A <think>b</think>", "", "A <think>b</think>", ""},
+    {"</think>", NULL, MX_REASONING_MAY, "<thi", "", "<thi", ""},
+    {"</think>", NULL, MX_REASONING_MAY, "<think>Hm, <thi", "Hm, <thi", "", ""},
+    {"</think>", NULL, MX_REASONING_IN, "Hm\nhm </think", "Hm\nhm </think", "", ""},
+    {"</think>", NULL, MX_REASONING_IN, "\nHm.\n</think>\n\nYes.\n", "Hm.", "Yes.\n", ""},
+    {"</think>", NULL, MX_REASONING_OVER, "<think>a</think>", "", "<think>a</think>", ""},
+    {"</think>", "hermes", MX_REASONING_IN,
      "<tool_call>? Yes.</think>\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
      "<tool_call>? Yes.", "", "f {}\n"},
-    {"</think>", "llama3_json", REASONING_MAY,
+    {"</think>", "llama3_json", MX_REASONING_MAY,
      "<think>a</think>\n{\"name\": \"f\", \"parameters\": {}}", "a", "", "f {}\n"},
-    {"[/THINK]", NULL, REASONING_MAY, "[THINK]a[/THINK]b", "a", "b", ""},
-    {"<channel|>", NULL, REASONING_MAY, "<|channel>thought\na\n<channel|>b", "a", "b", ""},
-    {"<|END_THINKING|>", NULL, REASONING_MAY, "<|START_THINKING|>a<|END_THINKING|>b", "a", "b", ""},
-    {"</seed:think>", NULL, REASONING_MAY, "<seed:think>a</seed:think>b", "a", "b", ""},
-    {"</mm:think>", NULL, REASONING_MAY, "<mm:think>a</mm:think>b", "a", "b", ""},
-    {"<|channel|>analysis", "harmony", REASONING_MAY,
+    {"[/THINK]", NULL, MX_REASONING_MAY, "[THINK]a[/THINK]b", "a", "b", ""},
+    {"<channel|>", NULL, MX_REASONING_MAY, "<|channel>thought\na\n<channel|>b", "a", "b", ""},
+    {"<|END_THINKING|>", NULL, MX_REASONING_MAY, "<|START_THINKING|>a<|END_THINKING|>b", "a", "b",
+     ""},
+    {"</seed:think>", NULL, MX_REASONING_MAY, "<seed:think>a</seed:think>b", "a", "b", ""},
+    {"</mm:think>", NULL, MX_REASONING_MAY, "<mm:think>a</mm:think>b", "a", "b", ""},
+    {"<|channel|>analysis", "harmony", MX_REASONING_MAY,
      "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|"
      ">"
      "<|start|>assistant<|channel|>final<|message|>c",
      "a\nb", "c", ""},
-    {"<|channel|>analysis", "harmony", REASONING_MAY, "<|channel|>final<|message|>c", "", "c", ""},
+    {"<|channel|>analysis", "harmony", MX_REASONING_MAY, "<|channel|>final<|message|>c", "", "c",
+     ""},
 };
 
 static const char *text_of(const MxText *text) {
@@ -61,7 +63,7 @@ static const char *text_of(const MxText *text) {
 START_TEST(reasoning_is_read_in_pieces_of_any_size) {
     const char *text = cases[_i].text;
     size_t n = strlen(text);
-    const Reasoning *how = reasoning_of(cases[_i].sign);
+    const MxReasoning *how = mx_reasoning_of(cases[_i].sign);
     ck_assert_ptr_nonnull(how);
     for (size_t size = 1; size <= n + 1; size++) {
         Calls c;
@@ -88,7 +90,7 @@ END_TEST
 START_TEST(reasoning_is_not_held_back) {
     Calls c;
     calls_init(&c, &arena,
-               (CallReading){.reasoning = reasoning_of("</think>"), .state = REASONING_MAY});
+               (CallReading){.reasoning = mx_reasoning_of("</think>"), .state = MX_REASONING_MAY});
     calls_add(&c, "<think>\nHm, so \n", 16, false);
     ck_assert_str_eq(text_of(&c.reasoned.text), "Hm, so");
     calls_add(&c, "it </t", 6, false);
@@ -127,8 +129,8 @@ START_TEST(templates_tell_that_models_reason) {
     MxChat *chat;
     MxChatFrom from = {.text = templates[_i].template, .where = {.file = "t", .line = 1}};
     ck_assert_msg(mx_chat_open(&arena, from, &chat, &err), "%s", err.text.data);
-    const Reasoning *how = messages_habits(&arena, chat).reasoning;
-    ck_assert_str_eq(how ? reasoning_name(how) : "none",
+    const MxReasoning *how = messages_habits(&arena, chat).reasoning;
+    ck_assert_str_eq(how ? mx_reasoning_name(how) : "none",
                      templates[_i].name ? templates[_i].name : "none");
 }
 END_TEST
@@ -136,21 +138,21 @@ END_TEST
 START_TEST(prompts_tell_where_answers_begin) {
     static const struct {
         const char *prompt;
-        ReasoningState state;
+        MxReasoningState state;
     } prompts[] = {
-        {"[user]Hi[assistant]", REASONING_MAY},
-        {"[user]<think>[assistant]", REASONING_MAY},
-        {"[assistant]<think>\n", REASONING_IN},
-        {"[assistant]<think>\n\n</think>\n\n", REASONING_OVER},
-        {"[assistant]</think>", REASONING_OVER},
-        {"", REASONING_MAY},
+        {"[user]Hi[assistant]", MX_REASONING_MAY},
+        {"[user]<think>[assistant]", MX_REASONING_MAY},
+        {"[assistant]<think>\n", MX_REASONING_IN},
+        {"[assistant]<think>\n\n</think>\n\n", MX_REASONING_OVER},
+        {"[assistant]</think>", MX_REASONING_OVER},
+        {"", MX_REASONING_MAY},
     };
-    const Reasoning *how = reasoning_of("</think>"), *gemma = reasoning_of("<channel|>");
+    const MxReasoning *how = mx_reasoning_of("</think>"), *gemma = mx_reasoning_of("<channel|>");
     for (int i = 0; i < MX_COUNT(prompts); i++)
-        ck_assert_int_eq(reasoning_state(how, prompts[i].prompt, strlen(prompts[i].prompt)),
+        ck_assert_int_eq(mx_reasoning_state(how, prompts[i].prompt, strlen(prompts[i].prompt)),
                          prompts[i].state);
-    ck_assert_int_eq(reasoning_state(NULL, "<think>", 7), REASONING_OVER);
-    ck_assert_int_eq(reasoning_state(gemma, "<|channel>thought", 17), REASONING_IN);
+    ck_assert_int_eq(mx_reasoning_state(NULL, "<think>", 7), MX_REASONING_OVER);
+    ck_assert_int_eq(mx_reasoning_state(gemma, "<|channel>thought", 17), MX_REASONING_IN);
 }
 END_TEST
 
@@ -165,35 +167,35 @@ typedef enum Wanted { JSON, CALLS, EITHER } Wanted;
 
 static const struct {
     const char *sign, *format;
-    ReasoningState state;
+    MxReasoningState state;
     Wanted wanted;
     const char *text;
     bool fits;
 } held[] = {
-    {"</think>", "hermes", REASONING_MAY, JSON, "{\"a\": 1}", true},
-    {"</think>", "hermes", REASONING_MAY, JSON, "<think>\n{ [ x <b> \n</think>\n\n{\"a\": 1}",
+    {"</think>", "hermes", MX_REASONING_MAY, JSON, "{\"a\": 1}", true},
+    {"</think>", "hermes", MX_REASONING_MAY, JSON, "<think>\n{ [ x <b> \n</think>\n\n{\"a\": 1}",
      true},
-    {"</think>", "hermes", REASONING_MAY, JSON, "\n<think></think> {\"a\": 1}", true},
-    {"</think>", "hermes", REASONING_MAY, JSON, "So <think>", false},
-    {"</think>", "hermes", REASONING_MAY, JSON, "<think>a</think>So", false},
-    {"</think>", "hermes", REASONING_IN, JSON, "Hm.</think>{\"a\": 1}", true},
-    {"</think>", "hermes", REASONING_IN, JSON, "Hm.</think>{\"b", false},
-    {"</think>", "hermes", REASONING_OVER, JSON, "{\"a\": 1}", true},
-    {"</think>", "hermes", REASONING_OVER, JSON, "<think>", false},
-    {"</think>", "hermes", REASONING_IN, CALLS, "<tool_call>?</think>\n" CALL, true},
-    {"</think>", "hermes", REASONING_IN, CALLS, "Hm.</think>\n\nSo", false},
-    {"</think>", "hermes", REASONING_MAY, CALLS, CALL, true},
-    {"</think>", "hermes", REASONING_MAY, EITHER, "<think>a</think>{\"a\": 1}", true},
-    {"</think>", "hermes", REASONING_MAY, EITHER, "<think>a</think>" CALL, true},
-    {"</think>", "hermes", REASONING_MAY, EITHER, "<think>a</think>No", false},
-    {"<|channel|>analysis", "harmony", REASONING_MAY, JSON,
+    {"</think>", "hermes", MX_REASONING_MAY, JSON, "\n<think></think> {\"a\": 1}", true},
+    {"</think>", "hermes", MX_REASONING_MAY, JSON, "So <think>", false},
+    {"</think>", "hermes", MX_REASONING_MAY, JSON, "<think>a</think>So", false},
+    {"</think>", "hermes", MX_REASONING_IN, JSON, "Hm.</think>{\"a\": 1}", true},
+    {"</think>", "hermes", MX_REASONING_IN, JSON, "Hm.</think>{\"b", false},
+    {"</think>", "hermes", MX_REASONING_OVER, JSON, "{\"a\": 1}", true},
+    {"</think>", "hermes", MX_REASONING_OVER, JSON, "<think>", false},
+    {"</think>", "hermes", MX_REASONING_IN, CALLS, "<tool_call>?</think>\n" CALL, true},
+    {"</think>", "hermes", MX_REASONING_IN, CALLS, "Hm.</think>\n\nSo", false},
+    {"</think>", "hermes", MX_REASONING_MAY, CALLS, CALL, true},
+    {"</think>", "hermes", MX_REASONING_MAY, EITHER, "<think>a</think>{\"a\": 1}", true},
+    {"</think>", "hermes", MX_REASONING_MAY, EITHER, "<think>a</think>" CALL, true},
+    {"</think>", "hermes", MX_REASONING_MAY, EITHER, "<think>a</think>No", false},
+    {"<|channel|>analysis", "harmony", MX_REASONING_MAY, JSON,
      "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant" FINAL "{\"a\": 1}", true},
-    {"<|channel|>analysis", "harmony", REASONING_MAY, JSON, FINAL "{\"a\": 1}", true},
-    {"<|channel|>analysis", "harmony", REASONING_MAY, JSON, "{\"a\": 1}", false},
-    {"<|channel|>analysis", "harmony", REASONING_MAY, CALLS,
+    {"<|channel|>analysis", "harmony", MX_REASONING_MAY, JSON, FINAL "{\"a\": 1}", true},
+    {"<|channel|>analysis", "harmony", MX_REASONING_MAY, JSON, "{\"a\": 1}", false},
+    {"<|channel|>analysis", "harmony", MX_REASONING_MAY, CALLS,
      "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant" HELD, true},
-    {"<|channel|>analysis", "harmony", REASONING_MAY, CALLS, HELD, true},
-    {"<|channel|>analysis", "harmony", REASONING_MAY, CALLS, FINAL, false},
+    {"<|channel|>analysis", "harmony", MX_REASONING_MAY, CALLS, HELD, true},
+    {"<|channel|>analysis", "harmony", MX_REASONING_MAY, CALLS, FINAL, false},
 };
 
 START_TEST(answers_are_held_behind_reasoning) {
@@ -213,7 +215,7 @@ START_TEST(answers_are_held_behind_reasoning) {
         .tools = wanted == JSON ? NULL : tools,
         .choice = wanted == CALLS ? CALLS_NEEDED : CALLS_FREE,
         .schema = wanted == CALLS ? NULL : mx_json_parse(&arena, schema, strlen(schema), "s", &err),
-        .reasoning = reasoning_of(held[_i].sign),
+        .reasoning = mx_reasoning_of(held[_i].sign),
         .state = held[_i].state};
     ck_assert_msg(calls_grammar(&arena, &rules, &grammar, &err), "%s", err.text.data);
     mx_guided_init(&text, &arena, mx_guide_new(&arena, grammar, rules.vocabulary));

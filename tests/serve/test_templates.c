@@ -120,8 +120,9 @@ static void check(const MxChat *chat, const Habits *habits, int first, int n, Ta
                              .tools = tools,
                              .most = INT64_MAX,
                              .reasoning = habits->reasoning,
-                             .state = REASONING_MAY});
-    if (habits->reasoning) c.reasoned.state = reasoning_state(habits->reasoning, with.text, from);
+                             .state = MX_REASONING_MAY});
+    if (habits->reasoning)
+        c.reasoned.state = mx_reasoning_state(habits->reasoning, with.text, from);
     calls_add(&c, with.text + from, with.n - from, true);
     bool same = n && c.n == n;
     for (int i = 0; same && i < n; i++)
@@ -151,7 +152,7 @@ static void check_file(const char *path, const char *name, int *n_bad) {
     const Habits habits = messages_habits(&arena, chat);
     printf("%s: tools %s, calls %s, reasoning %s\n", name, habits.takes_tools ? "yes" : "no",
            habits.format ? calls_format_name(habits.format) : "none",
-           habits.reasoning ? reasoning_name(habits.reasoning) : "none");
+           habits.reasoning ? mx_reasoning_name(habits.reasoning) : "none");
     if (!habits.format) return;
     for (int first = 0; first < MX_COUNT(arguments); first++)
         for (int n = 1; n <= 2; n++) check(chat, &habits, first, n, &tally);
