@@ -132,7 +132,9 @@ static const MxTemplate *template_for(const MxChat *chat, const MxJson *request)
 bool chat_render_part(MxArena *arena, const MxChat *chat, const ChatPart *part, MxRendered *out,
                       MxError *err) {
     const MxJson *all = variables(arena, chat, part);
-    return mx_template_render(arena, template_for(chat, part->request), all, out, err);
+    if (!mx_template_render(arena, template_for(chat, part->request), all, out, err)) return false;
+    if (!part->prompts && part->always <= out->n) out->n -= part->always;
+    return true;
 }
 
 /* ---- the whole */

@@ -20,13 +20,16 @@ typedef struct ChatPart {
     const char *field; /* the member of it that is a text, or a list of parts */
     const char *mark;
     bool marks_front;
+    size_t always; /* bytes of a prompt that the template adds also where it is not wanted */
 } ChatPart;
 
 /* chat_render_part. chat_find_said — the spans of what the assistant says in a rendering of all
- * messages (said.c). Errors: those of the template; a message cannot be found. */
+ * messages (said.c). Errors: those of the template; a message cannot be found.
+ * chat_always_prompts — see ChatPart (always.c). */
 bool chat_render_part(MxArena *arena, const MxChat *chat, const ChatPart *part, MxRendered *out,
                       MxError *err);
 bool chat_find_said(MxArena *arena, const MxChat *chat, const ChatPart *all, MxRendered *full,
                     MxError *err);
+size_t chat_always_prompts(const MxChat *chat, const ChatPart *all);
 
 #endif

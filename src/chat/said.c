@@ -223,17 +223,21 @@ static bool is_assistant(const MxJson *message) {
     return role && !strcmp(role, "assistant");
 }
 
-bool chat_find_said(MxArena *arena, const MxChat *chat, const ChatPart *all, MxRendered *full,
+bool chat_find_said(MxArena *arena, const MxChat *chat, const ChatPart *whole, MxRendered *full,
                     MxError *err) {
-    const MxJson *messages = mx_json_get(all->request, "messages");
-    full->spans = mx_new_n(arena, MxSpan, all->n + 1);
-    for (size_t i = 0; i < all->n; i++) {
+    const MxJson *messages = mx_json_get(whole->request, "messages");
+    ChatPart all = *whole;
+    MxRendered text = *full;
+    all.always = chat_always_prompts(chat, whole);
+    if (!all.prompts) text.n -= all.always;
+    text.spans = full->spans = mx_new_n(arena, MxSpan, all.n + 1);
+    for (size_t i = 0; i < all.n; i++) {
         MxArena scratch = {.name = "part of a conversation"};
         bool ok = !is_assistant(mx_json_at(messages, i)) ||
-                  find_said(&scratch, chat, all, i, *full, &full->spans[full->n_spans], err);
+                  find_said(&scratch, chat, &all, i, text, &text.spans[text.n_spans], err);
         mx_arena_release(&scratch);
         if (!ok) return false;
-        full->n_spans += is_assistant(mx_json_at(messages, i));
+        full->n_spans = text.n_spans += is_assistant(mx_json_at(messages, i));
     }
     return true;
 }

@@ -252,6 +252,14 @@ static const struct {
      HI "," BOTH "," RESULT "," YES, NULL, ""},
     {TURN "{{ m.content }}${% endfor %}" PROMPT, HI "," YES "," MORE "," YES, "Yes$|Yes|",
      ", \"continue_final_message\": true"},
+    /* a generation prompt stands at the end also where it is not wanted, and of two alike heads
+       only one says where the ending ends */
+    {TURN "{{ m.content if m.content else 'call' }}${% endfor %}<assistant>",
+     HI "," CALL "," RESULT "," YES, "call$|Yes$|", ""},
+    {"<system>S$" TURN "{{ m.content if m.content else 'call' }}${% endfor %}<assistant>",
+     HI "," CALL "," RESULT "," YES "," MORE, "call$|Yes$|", ", \"add_generation_prompt\": true"},
+    {TURN "{{ m.content }}\n{% endfor %}", HI "," YES "," MORE "," YES,
+     "<assistant>Yes\n|<assistant>Yes\n|", ""},
 };
 
 START_TEST(unmarked_is_found) {
