@@ -105,6 +105,6 @@ reasoning is told apart, as marked in the format think'
 serve reasoning.py
 
 start tools --chat-template "$here/gemma.jinja"
-is 'with calls that are only read' "$(sed 1,2d "$output")" 'calls of tools are read in the format gemma4'
+is 'with calls that are no JSON' "$(sed 1,2d "$output")" 'calls of tools are read in the format gemma4'
 serve gemma.py
 finish

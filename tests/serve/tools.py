@@ -106,7 +106,7 @@ check("no calls are read without tools", plain[0].startswith(" <tool_call>") and
 several = [json.loads(ask({**ASKED, "n": 2})[1])["choices"][i]["message"]["tool_calls"][0] for i in (0, 1)]
 check("calls of two choices", several[0]["id"] != several[1]["id"] and several[0]["function"] == several[1]["function"] == function, several)
 WRONG = [({"tool_choice": "some"}, "tool_choice"), ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice"),
-         ({"tool_choice": "required", "tools": [{"function": {"name": "f", "parameters": {"not": {}}}}]}, "tools"), ({"tools": [{}]}, "tools"), ({"tools": {}}, "tools"),
+         ({"tool_choice": "required", "tools": [{"function": {"name": "f", "parameters": {"not": {"format": "date"}}}}]}, "tools"), ({"tools": [{}]}, "tools"), ({"tools": {}}, "tools"),
          ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}]}, "messages")]
 for more, param in WRONG:
     status, text = ask({**ASKED, **more})
