@@ -117,6 +117,7 @@ typedef struct Schemas {
     int64_t n_pending, cap_pending;
     int depth;
     int64_t n_read;   /* schemas so far, also those made of others */
+    int64_t n_quick;  /* pairs of constants that were compared */
     const char *path; /* where it is, for messages */
     MxError *err;
 } Schemas;

@@ -3,7 +3,7 @@
  * values, and patterns of texts. */
 #include "internal.h"
 
-enum { DEEPEST = 16 };
+enum { DEEPEST = 16, QUICK = 64 /* as many pairs of values cost what a schema does */ };
 
 /* The opposite in the making. */
 typedef struct Opposite {
@@ -252,7 +252,6 @@ static unsigned types_of(const MxJson *schema) {
 }
 
 static bool is_none_of(Schemas *s, const MxJson *values, const MxJson *schema) {
-    enum { QUICK = 64 };
     const size_t n = mx_json_length(values), others = mx_json_length(mx_json_get(schema, "enum"));
     bool ok = schema_may_read(s, (int64_t)(n * (others + 1) / QUICK));
     for (size_t i = 0; ok && i < n; i++)
@@ -343,6 +342,9 @@ bool schema_excludes(Schemas *s, const MxJson *written, const MxJson *other, boo
     if (mx_json_bool(written, &is_true) || mx_json_bool(other, &is_true) || depth > DEEPEST)
         return (mx_json_bool(written, &is_true) && !is_true) ||
                (mx_json_bool(other, &is_true) && !is_true);
+    const MxJson *one = mx_json_get(written, "const"), *another = mx_json_get(other, "const");
+    if (one && another && !json_is_same(one, another))
+        return ++s->n_quick % QUICK || schema_may_read(s, 1);
     if (!schema_may_read(s, 1) || !(written = schema_open(s, written, 0)) ||
         !(other = schema_open(s, other, 0)))
         return false;

@@ -312,6 +312,15 @@ START_TEST(hostile_schemas_are_refused) {
     mx_text_add(&text, "\"30\": {\"type\": \"null\"}}}");
     ck_assert(!guide_of(parse(text.data), &err) && strstr(err.text.data, "too many schemas"));
     mx_error_release(&err);
+    mx_text_clear(&text);
+    for (int n = 300; n <= 6000; n += 5700) {
+        mx_text_clear(&text);
+        mx_text_add(&text, "{\"oneOf\": [{\"const\": -1}");
+        for (int i = 0; i < n; i++) mx_text_add(&text, ", {\"const\": %d, \"title\": \"t\"}", i);
+        mx_text_add(&text, "]}");
+        ck_assert((guide_of(parse(text.data), &err) != NULL) == (n == 300));
+        mx_error_release(&err);
+    }
     ck_assert_double_lt(mx_clock_s() - start, 20); /* under sanitizers, too */
 }
 END_TEST
