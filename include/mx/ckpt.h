@@ -131,7 +131,8 @@ typedef struct MxCkptRef {
     const MxJson *manifest;   /* of the folder, or NULL: nothing vouches for the file's bytes */
     bool is_hf;               /* a folder of Hugging Face's (peeking: or peft's): `path` */
     bool assumes_bf16;        /* its uint16 are bfloat16: to be set by who asks the user */
-    bool sees;                /* of a folder of Hugging Face's its encoder of images too, … */
+    bool sees, hears;         /* of a folder of Hugging Face's its encoders of images and, if it has
+                                 one, of sounds too, … */
     bool unties; /* … and its output matrix as a parameter of its own if that is the embedding */
     /* How kernels of queries and keys are held in a file of ours, or are to be held here of a
      * folder of Hugging Face's; NULL = as in MaxText's trees. */

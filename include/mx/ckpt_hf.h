@@ -84,6 +84,10 @@ typedef struct MxHfModel {
     int64_t see_frames; /* of a patch */
     int64_t see_deep[MX_MOST_DEEP], n_see_deep; /* layers that add to the decoder's */
     int64_t mrope[MX_MROPE_KINDS];              /* pairs by time, row and column; 0 = none */
+    bool hears;                                 /* also with the encoder of sounds beside it: */
+    const MxAudioEncoder *audio;                /* NULL = it has none that is available */
+    int64_t hear_layers, hear_dim, hear_mlp, hear_heads, hear_bins, hear_channels;
+    int64_t hear_window, hear_infer, hear_out;
     MxJson *config, *outer; /* config.json, or the text model's part of all of it; NULL = none */
     const char *lacks;      /* members of it that mxtrain does not do, for messages; "" = none */
 } MxHfModel;

@@ -28,6 +28,7 @@ typedef struct MxBatchPart {
     int64_t column, length; /* the first column, and the number of columns */
     int64_t pixels;         /* values of the images of a row; 0 = rows have none */
     int64_t grids;          /* views of a row that have their own grids */
+    int64_t frames, chunks; /* values of the sounds of a row, and chunks of these */
     bool has_mrope;         /* tokens have a time, a row and a column */
 } MxBatchPart;
 
@@ -36,11 +37,13 @@ typedef struct MxBatch {
     int64_t rows, length;            /* size of the arrays: that of the part */
     int32_t *field[MX_BATCH_FIELDS]; /* [rows, length] each */
     /* With images: which of the row's image tokens is at each position, from 1 on, 0 = none [rows,
-     * length], where each view counts with its maximum number of tokens; and their pixels [rows,
-     * part.pixels]. Otherwise NULL. */
+     * length], where each view counts with its maximum number of tokens, and behind all of these
+     * each chunk of a sound; and the pixels of images [rows, part.pixels]. Otherwise NULL. */
     int32_t *image;
     float *pixels;
-    MxVisionGrid *grids;            /* [rows, part.grids]; NULL = views have no grids */
+    MxVisionGrid *grids; /* [rows, part.grids]; NULL = views have no grids */
+    float *frames;       /* [rows, part.frames] of sounds, see mx_audio_fill; and … */
+    int32_t *left;       /* … [rows, part.chunks]; NULL = rows have no room for sounds */
     int32_t *mrope[MX_MROPE_KINDS]; /* [rows, length] see mx_vision_mrope; NULL = not used */
     struct MxBatch *next;           /* more rows of the same step; NULL = these are all */
 } MxBatch;

@@ -16,6 +16,9 @@ typedef struct MxViews {
     int64_t n;
     const float *pixels;       /* [n, values of one] as mx_vision_row says */
     const MxVisionGrid *grids; /* [n] NULL = views have none of their own */
+    int64_t chunks;            /* of sounds, and, as mx_audio_fill reads them, … */
+    const float *frames;       /* … [chunks, frames, bins], … */
+    const int32_t *left;       /* … [chunks] */
 } MxViews;
 
 typedef struct MxSeerHow {

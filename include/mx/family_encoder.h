@@ -6,7 +6,7 @@
 #ifndef MX_FAMILY_ENCODER_H
 #define MX_FAMILY_ENCODER_H
 
-#include <mx/base.h>
+#include <mx/family_audio.h>
 
 /* What says how many patches become a token. */
 typedef enum MxPools {
@@ -82,6 +82,7 @@ typedef struct MxEncoder {
      * reformat_prompt and reformat_response @e591f30c. */
     MxTurns turns;
     MxHfEncoder hf;
+    const MxAudioEncoder *audio; /* the encoder of sounds beside it (use_audio); NULL = none */
 } MxEncoder;
 
 /* mx_encoder_find — by its name; NULL = there is none. */
@@ -132,6 +133,11 @@ static inline int64_t mx_vision_row(const MxVision *v) {
     return v->images * mx_vision_views(v) * v->patches * v->patch * v->patch * v->channels;
 }
 
+/* mx_vision_rows — tokens of a row's images at most. */
+static inline int64_t mx_vision_rows(const MxVision *v) {
+    return v->images * mx_vision_views(v) * v->tokens;
+}
+
 static inline int64_t mx_vision_grids(const MxVision *v) {
     return v->encoder && v->encoder->keeps_form ? v->images : 0;
 }
@@ -179,11 +185,15 @@ typedef enum MxMrope { MX_MROPE_TIME, MX_MROPE_ROW, MX_MROPE_COLUMN, MX_MROPE_KI
 
 /* mx_vision_mrope — those of a row's tokens: tokens of a text count on in all three; tokens of an
  * image have the first one's time, and rows and columns counted from there; what follows counts
- * behind the largest of these. A new document counts from 0.
+ * behind the largest of these; tokens of a sound count on as a text's do. A new document counts
+ * from 0.
  *   index     [length] which token of all those of the row's images each is, from 1 on, 0 = a
- * text's position  [length] in its document; NULL = the row is one document out [MX_MROPE_KINDS] of
- * [length] Returns by how much a token behind them stands later than its position says: 0 or less.
- * Source: Qwen2-VL (2024) 2.1; transformers 5.23, models/qwen3_vl (get_rope_index). */
+ *             text's; above those that v->images images have at most, a sound's
+ *   position  [length] in its document; NULL = the row is one document
+ *   out       [MX_MROPE_KINDS] of [length]
+ * Returns by how much a token behind them stands later than its position says: 0 or less.
+ * Source: Qwen2-VL (2024) 2.1; transformers 5.23, models/qwen3_vl and qwen3_omni_moe
+ * (get_rope_index). */
 int64_t mx_vision_mrope(const MxVision *v, const MxVisionGrid *grids, const int32_t *index,
                         const int32_t *position, int64_t length,
                         int32_t *const out[MX_MROPE_KINDS]);

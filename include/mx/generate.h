@@ -219,7 +219,7 @@ bool mx_source_load_adapters(MxTrainState *state, const MxTeam *team, const char
 
 /* mx_source_find — the source that mx_ckpt_find finds, with its config: a Hugging Face folder, or a
  * run or checkpoint of ours. With a config of its own, dir is NULL.
- *   sees  also use the image encoder of a Hugging Face folder, if it is supported
+ *   sees  also use the encoders of images and sounds of a Hugging Face folder that are supported
  * Errors: no model, an unsupported model, no config (FILE.h5), damage; weights other than those
  * with which adapters were trained. */
 bool mx_source_find(MxArena *arena, const char *dir, bool sees, MxWeights how, MxSource *out,

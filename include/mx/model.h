@@ -135,14 +135,26 @@ MxVision mx_model_vision(const MxConfig *config);
 /* mx_model_drops_images — whether training drops values of its (projector_dropout_for_vit). */
 bool mx_model_drops_images(const MxConfig *config);
 
+/* mx_model_hearing — the encoder of sounds beside it. */
+MxHearing mx_model_hearing(const MxConfig *config);
+
+/* The sounds of a micro-batch, see MxAudioFacts: f32 [B, patches · taps], the others i32 [B, ..].
+ */
+typedef struct MxModelSounds {
+    MxValue patches, window, place, ended[MX_AUDIO_CONVS - 1];
+} MxModelSounds;
+
 /* The images of a micro-batch: pixels, or rows that were computed from them before. */
 typedef struct MxModelImages {
     MxValue pixels;                /* f32 [B, views · values of a view], see mx_vision_row */
     MxValue place[MX_PLACE_FACTS]; /* i32 [B, mx_vision_places], see mx_vision_place */
     /* If positions are mixed: i32 and f32 [B, mx_vision_places · MX_CORNERS], see mx_vision_mix. */
     MxValue corner, share;
-    MxValue rows;  /* result of mx_model_see; MX_NONE = compute them from pixels */
-    MxValue index; /* i32 [B, T] which token of the row's images is at this position, from 1 on; 0 =
+    /* Result of mx_model_see, behind it that of mx_model_hear; MX_NONE = compute them. */
+    MxValue rows;
+    const MxModelSounds *sounds; /* NULL = there are none, or `rows` holds them */
+    MxValue index; /* i32 [B, T] which token of the row's images is at this position, from 1 on,
+                      behind all that images have at most which of its sounds; 0 =
                       a text token */
 } MxModelImages;
 
@@ -198,6 +210,9 @@ bool mx_model_caches(MxArena *arena, const MxModel *model, const MxModelCache **
  * the stream at that token: the first after the first layer, the second after the second, … */
 MxValue mx_model_see(MxTrace *t, const MxModel *model, const MxValue *params,
                      const MxModelImages *images);
+/* mx_model_hear — the same of sounds: [B, chunks · tokens of a chunk, (1 + deep) D]. */
+MxValue mx_model_hear(MxTrace *t, const MxModel *model, const MxValue *params,
+                      const MxModelSounds *sounds);
 /* mx_model_stream — hidden states after the last layer, [B, T, D]. params holds a value for each
  * leaf of the tree, in order. */
 MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in);

@@ -170,6 +170,11 @@ typedef struct MxPiece {
  *   at      the first of the resulting rows, 0 … seen - tokens of a view */
 void mx_generation_see(MxTrainState *state, const float *pixels, const MxVisionGrid *grid,
                        int64_t at);
+/* mx_generation_hear — the same of sounds.
+ *   frames  [chunks, frames, bins], left [chunks], as mx_audio_fill reads them
+ *   at      the first of the resulting rows, mx_audio_tokens for each chunk */
+void mx_generation_hear(MxTrainState *state, const float *frames, const int32_t *left,
+                        int64_t chunks, int64_t at);
 
 /* mx_generation_run — processes a piece. logits: [n, vocab] after the last token of each sequence;
  * with all_logits, [n_tokens, vocab]. The result of a sequence does not depend on the others,

@@ -85,6 +85,9 @@ typedef enum HfHolder {
     HF_EYE_EXIT,    /* … below its projector's, … */
     HF_EYE_LAYER,   /* … of its layers, … */
     HF_EYE_DEEP,    /* … and of what adds to the decoder's layers */
+    HF_EAR_TOWER,   /* Of the encoder of sounds beside it, as these */
+    HF_EAR_EXIT,
+    HF_EAR_LAYER,
 } HfHolder;
 
 /* One tensor of theirs and the parameter, or part of one, that it is, or one that it is a part of;
@@ -144,9 +147,13 @@ bool hf_has(const MxHfModel *model, const HfRow *row, int i);
 /* hf_our_name, hf_their_name — of a row's i-th parameter. */
 const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i);
 const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i);
-/* hf_is_eye — whether a row is of an encoder of images. */
+/* hf_is_eye — whether a row is of an encoder of images, or of the sounds beside it; hf_is_ear — of
+ * these. */
 static inline bool hf_is_eye(const HfRow *row) {
     return row->holder >= HF_EYE;
+}
+static inline bool hf_is_ear(const HfRow *row) {
+    return row->holder >= HF_EAR_TOWER;
 }
 /* hf_spec — the layer's that has it; NULL = no layer's. hf_each — how many a layer has of a row. */
 const MxLayerSpec *hf_spec(const MxHfModel *model, const HfRow *row, int i);

@@ -237,6 +237,7 @@ const char *mx_hf_yaml(MxArena *arena, const MxHfModel *model) {
             mx_text_add(&t, "%s: %s\n", m->ours, value != 0 ? "true" : "false");
     }
     if (model->sees) hf_yaml_encoder(model, &t);
+    if (model->hears) hf_yaml_audio(model, &t);
     return t.data;
 }
 

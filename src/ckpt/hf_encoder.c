@@ -195,6 +195,7 @@ void hf_read_encoder(HfReader *r, const MxJson *outer) {
     if (encoder->has_mrope) fits = read_mrope(r, m) && fits;
     if (!fits || is_wide || m->see_dim % m->see_heads || m->see_size % m->see_patch)
         hf_refuse(r, "vision_config", "its sizes do not go together");
+    hf_read_audio(r, outer);
 }
 
 bool mx_hf_see(MxArena *arena, const char *dir, MxHfModel *model, MxError *err) {

@@ -40,6 +40,23 @@ static int64_t size_in_eye(const MxHfModel *m, char letter) {
     return find_size(sizes, MX_COUNT(sizes), letter);
 }
 
+/* Letters of rows of the encoder of sounds, which has its own. */
+static int64_t size_in_ear(const MxHfModel *m, char letter) {
+    const Size sizes[] = {{'D', m->hear_out},
+                          {'d', m->hear_dim},
+                          {'x', m->hear_dim},
+                          {'w', m->hear_mlp},
+                          {'n', m->hear_heads},
+                          {'o', m->hear_heads ? m->hear_dim / m->hear_heads : 0},
+                          {'c', m->hear_channels},
+                          {'e', m->hear_channels},
+                          {'f', mx_audio_side(m->hear_bins, MX_AUDIO_CONVS)},
+                          {'1', 1},
+                          {'3', 3}, /* bins and frames of a convolution */
+                          {'4', 3}};
+    return find_size(sizes, MX_COUNT(sizes), letter);
+}
+
 static int64_t size_in_delta(const MxHfModel *m, char letter) {
     int64_t keys = m->delta_keys * m->delta_key_dim, values = m->delta_values * m->delta_value_dim;
     int64_t n = m->delta_keys ? m->delta_keys : 1, of_key = values / n;
@@ -126,10 +143,11 @@ int64_t hf_size(const MxHfModel *m, const MxLayerSpec *spec, char letter) {
 typedef struct Sizes {
     const MxHfModel *model;
     const MxLayerSpec *spec;
+    bool is_ear;
 } Sizes;
 
 static int64_t size_of(const Sizes *s, char letter) {
-    return hf_size(s->model, s->spec, letter);
+    return s->is_ear ? size_in_ear(s->model, letter) : hf_size(s->model, s->spec, letter);
 }
 
 static MxShape shape_of(const Sizes *s, const char *words) {
@@ -189,7 +207,7 @@ static void place_part(const Sizes *s, const HfRow *row, int64_t i, HfMap *map) 
 }
 
 HfMap hf_map(const MxHfModel *model, const HfRow *row, int i) {
-    const Sizes s = {model, hf_spec(model, row, i)};
+    const Sizes s = {model, hf_spec(model, row, i), hf_is_ear(row)};
     bool has_heads = row->role == HF_QUERY || row->role == HF_KEY;
     HfMap map = hf_values(model, row->role);
     place_part(&s, row, i % hf_each(model, row), &map);

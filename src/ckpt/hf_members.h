@@ -60,6 +60,9 @@ struct HfMember {
  * it is not available here, so that the text model alone is taken. hf_yaml_encoder — its keys. */
 void hf_read_encoder(HfReader *r, const MxJson *outer);
 void hf_yaml_encoder(const MxHfModel *model, MxText *out);
+/* hf_read_audio, hf_yaml_audio — the same of the encoder of sounds beside it. */
+void hf_read_audio(HfReader *r, const MxJson *outer);
+void hf_yaml_audio(const MxHfModel *model, MxText *out);
 extern const HfMember hf_members[], hf_cap_members[], hf_window_members[], hf_rope_members[],
     hf_expert_members[], hf_layer_members[], hf_own_members[], hf_block_members[],
     hf_compressed_members[];

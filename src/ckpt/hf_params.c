@@ -88,6 +88,8 @@ int64_t hf_count(const MxHfModel *model, const HfRow *row) {
     if (row->experts && (int)row->experts != model->experts) return 0;
     if (row->encoder && (!model->sees || !mx_text_has_word(row->encoder, model->encoder->name)))
         return 0;
+    if (hf_is_ear(row) && !model->hears) return 0;
+    if (row->holder == HF_EAR_LAYER) return model->hear_layers;
     if (row->holder == HF_EYE_LAYER) return model->see_layers;
     if (row->holder == HF_EYE_DEEP) return model->n_see_deep;
     return is_apart(row) ? 1 : hf_layers(model) * hf_each(model, row);
@@ -133,8 +135,18 @@ static const char *our_eye_name(MxArena *arena, const MxEncoder *encoder, const 
                 : mx_arena_printf(arena, "%s/%s/%s", dir, below, row->ours);
 }
 
+static const char *our_ear_name(MxArena *arena, const MxAudioEncoder *audio, const HfRow *row,
+                                int i) {
+    const char *below = row->holder == HF_EAR_EXIT ? audio->projector : audio->tower;
+    const char *dir = mx_path_join(arena, "model/audio_encoder", below);
+    return row->holder == HF_EAR_LAYER
+               ? mx_arena_printf(arena, "%s/%s%d/%s", dir, audio->layer, i, row->ours)
+               : mx_path_join(arena, dir, row->ours);
+}
+
 const char *hf_our_name(MxArena *arena, const MxHfModel *model, const HfRow *row, int i) {
     if (row->holder == HF_MODEL) return mx_arena_printf(arena, "model/%s", row->ours);
+    if (hf_is_ear(row)) return our_ear_name(arena, model->encoder->audio, row, i);
     if (hf_is_eye(row)) return our_eye_name(arena, model->encoder, row, i);
     MxLayers layers = hf_model_layers(model);
     i /= hf_each(model, row);
@@ -162,6 +174,10 @@ const char *hf_their_name(MxArena *arena, const MxHfModel *model, const HfRow *r
         return mx_arena_printf(arena, "%s%d.%s", model->encoder->hf.layers, i, row->theirs);
     if (row->holder == HF_EYE_DEEP)
         return mx_arena_printf(arena, "%s%d.%s", model->encoder->hf.deep, i, row->theirs);
+    const MxAudioEncoder *audio = hf_is_ear(row) ? model->encoder->audio : NULL;
+    if (row->holder == HF_EAR_LAYER)
+        return mx_arena_printf(arena, "%s%d.%s", audio->hf_layers, i, row->theirs);
+    if (audio) return mx_arena_printf(arena, "%s%s", audio->hf_tower, row->theirs);
     if (hf_is_eye(row) && model->encoder->hf.tower)
         return mx_arena_printf(arena, "%s%s", model->encoder->hf.tower, row->theirs);
     bool is_bare = model->names->is_bare;

@@ -330,6 +330,7 @@ bool ckpt_hf_open(MxArena *arena, const MxCkptRef *ref, CkptHf **out, MxH5Array 
     f.is_bare = hf->model.names->is_bare;
     if (ref->heads) hf->model.heads = *ref->heads;
     hf->model.sees = ref->sees;
+    hf->model.hears = ref->hears && hf->model.audio;
     hf->model.unties = ref->unties && hf->model.is_tied;
     if (ref->unties) hf->model.is_tied = false;
     if (ref->sees && !hf->model.encoder)
@@ -359,6 +360,7 @@ bool mx_hf_load_for(const char *dir, const MxTeam *team, const MxConfig *config,
     bool ok = mx_ckpt_find(&arena, dir, team, &from, err);
     from.heads = &ours.heads;
     from.sees = config->use_multimodal;
+    from.hears = config->use_multimodal && config->use_audio;
     from.unties = !config->logits_via_embedding;
     ok = ok && mx_hf_load(&arena, &from, state, &theirs, err);
     if (ok && theirs.unties)

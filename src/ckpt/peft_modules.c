@@ -33,6 +33,7 @@ static const MxHfModel *hold(MxArena *arena, const MxHfModel *model) {
     MX_ASSERT((int)model->names->experts < MX_COUNT(held_experts));
     held->model.experts = (int)held_experts[model->names->experts];
     held->model.sees = model->sees && model->see_dim; /* else nothing is known of the encoder */
+    held->model.hears = model->hears && model->hear_dim;
     held->model.is_meta = false;
     return &held->model;
 }

@@ -326,6 +326,7 @@ void config_check(ConfigLoad *load) {
     config_check_compressed(load, c);
     config_check_recall(load, c);
     config_check_vision(load, c);
+    config_check_audio(load, c);
     config_check_batch(load, c);
     config_check_rewards(load, c);
     check_ahead(load, c);

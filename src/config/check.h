@@ -33,8 +33,9 @@ bool config_check_numbers(ConfigLoad *load, MxKey key, const MxYaml *list, Confi
 /* config_check_run — its name, and what is traced; config_check_batch — batches; config_check_model
  * — sizes, heads, windows, experts, positions; config_check_compressed — compressed attention;
  * config_check_recall — n-gram memories; config_check_preference — losses of pairs and the
- * reference; config_check_rewards — prompts and batches of rewards; config_check_vision — encoders
- * of images; config_check_data — files, columns, tokenizers, and what the objectives need of them.
+ * reference; config_check_rewards — prompts and batches of rewards; config_check_vision and
+ * config_check_audio — encoders of images; config_check_data — files, columns, tokenizers, and what
+ * the objectives need of them.
  */
 void config_check_run(ConfigLoad *load, const MxConfig *config);
 void config_check_batch(ConfigLoad *load, const MxConfig *config);
@@ -44,6 +45,7 @@ void config_check_recall(ConfigLoad *load, const MxConfig *config);
 void config_check_preference(ConfigLoad *load, const MxConfig *config);
 void config_check_rewards(ConfigLoad *load, const MxConfig *config);
 void config_check_vision(ConfigLoad *load, const MxConfig *config);
+void config_check_audio(ConfigLoad *load, const MxConfig *config);
 void config_check_data(ConfigLoad *load, const MxConfig *config);
 
 #endif

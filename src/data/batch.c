@@ -22,6 +22,8 @@ MxBatch mx_batch_new_part(MxArena *arena, const MxBatchPart *part) {
         batch.image = mx_new_n(arena, int32_t, part->rows * part->length);
         batch.pixels = mx_new_n(arena, float, part->rows * part->pixels);
         if (part->grids) batch.grids = mx_new_n(arena, MxVisionGrid, part->rows * part->grids);
+        if (part->chunks) batch.frames = mx_new_n(arena, float, part->rows * part->frames);
+        if (part->chunks) batch.left = mx_new_n(arena, int32_t, part->rows * part->chunks);
         for (int k = 0; part->has_mrope && k < MX_MROPE_KINDS; k++)
             batch.mrope[k] = mx_new_n(arena, int32_t, part->rows * part->length);
     }
@@ -72,4 +74,7 @@ void data_clear(MxBatch *batch) {
     memset(batch->pixels, 0, (size_t)(batch->rows * part->pixels) * sizeof *batch->pixels);
     if (batch->grids)
         memset(batch->grids, 0, (size_t)(batch->rows * part->grids) * sizeof *batch->grids);
+    if (!batch->left) return;
+    memset(batch->frames, 0, (size_t)(batch->rows * part->frames) * sizeof *batch->frames);
+    memset(batch->left, 0, (size_t)(batch->rows * part->chunks) * sizeof *batch->left);
 }

@@ -122,11 +122,11 @@ static void set_mrope(int32_t *const out[MX_MROPE_KINDS], int64_t t, int64_t tim
 int64_t mx_vision_mrope(const MxVision *v, const MxVisionGrid *grids, const int32_t *index,
                         const int32_t *position, int64_t length,
                         int32_t *const out[MX_MROPE_KINDS]) {
-    int64_t shift = 0, start = 0;
+    int64_t shift = 0, start = 0, rows_of_images = mx_vision_rows(v);
     for (int64_t t = 0; t < length; t++) {
         int64_t at = position ? position[t] : t;
         if (!at) shift = 0;
-        if (!index[t]) {
+        if (!index[t] || index[t] > rows_of_images) {
             set_mrope(out, t, at + shift, at + shift, at + shift);
             continue;
         }

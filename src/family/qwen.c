@@ -55,6 +55,21 @@ const MxEncoder encoder_qwen3_vl = {
            .mrope = {24, 20, 20}},
 };
 
+/* The thinker's. Source: MaxText models/qwen3.py (Qwen3OmniAudioEncoder, Qwen3OmniAudioProjector)
+ * @e591f30c; transformers 5.23, models/qwen3_omni_moe. */
+static const MxAudioEncoder audio_qwen3_omni = {
+    .tower = "Qwen3OmniAudioEncoder_0",
+    .projector = "Qwen3OmniAudioProjector_0",
+    .layer = "layers_",
+    .mark = "<|audio_start|><|audio_pad|><|audio_end|>",
+    .begin = "<|audio_start|>",
+    .token = "<|audio_pad|>",
+    .end = "<|audio_end|>",
+    .hf_type = "qwen3_omni_moe_audio_encoder",
+    .hf_tower = "audio_tower.",
+    .hf_layers = "audio_tower.layers.",
+};
+
 /* The thinker's: that of Qwen 3-VL under other names, for pictures that may be smaller. Source:
  * MaxText models/qwen3.py (Qwen3OmniMoeVisionEncoder), multimodal/processor_qwen3_omni.py
  * (MIN_PIXELS), checkpoint_conversion/utils/param_mapping.py @e591f30c; transformers 5.23,
@@ -74,5 +89,8 @@ const MxEncoder encoder_qwen3_omni = {
            .deep = "visual.merger_list.",
            .mrope = {24, 20, 20},
            .keeps_experts = true,
-           .spelled = {{"thinker.visual.", "visual."}, {"model.visual.", "visual."}}},
+           .spelled = {{"thinker.visual.", "visual."},
+                       {"model.visual.", "visual."},
+                       {"thinker.audio_tower.", "audio_tower."}}},
+    .audio = &audio_qwen3_omni,
 };

@@ -51,6 +51,7 @@ static bool read_peft(MxTrainState *s, const MxTeam *team, const char *dir, MxEr
     bool sees =
         c->use_multimodal && c->load_parameters_path && mx_hf_is_dir(c->load_parameters_path);
     theirs.sees = sees;
+    theirs.hears = sees && c->use_audio;
     bool ok = (!sees || mx_hf_see(&arena, c->load_parameters_path, &theirs, err)) &&
               mx_ckpt_vouch(&arena, dir, team, &manifest, err) &&
               mx_peft_load(dir, &theirs, mx_model_lora(model)->scale, &whole, err);

@@ -97,9 +97,11 @@ static bool is_joined(const MxVision *v, const MxPrompt *prompt, int64_t i) {
 /* Of all tokens of a prompt that has seen its images, at once: those of an image depend on what
  * stands before. */
 static Positions find_positions(MxArena *arena, const MxTrainState *state, const MxPrompt *prompt) {
-    const MxVision v = mx_model_vision(mx_train_state_config(state));
+    MxVision v = mx_model_vision(mx_train_state_config(state));
     Positions out = {0};
     if (!v.has_mrope || !prompt->image) return out;
+    v.images = prompt->views.n;
+    v.tiles = 1;
     for (int k = 0; k < MX_MROPE_KINDS; k++)
         out.mrope[k] = mx_new_n(arena, int32_t, prompt->tokens.n);
     out.shift = (int32_t)mx_vision_mrope(&v, prompt->views.grids, prompt->image, NULL,
@@ -107,19 +109,22 @@ static Positions find_positions(MxArena *arena, const MxTrainState *state, const
     return out;
 }
 
-/* The next piece of a prompt, behind `done` tokens. With its first piece go its images. */
+/* The next piece of a prompt, behind `done` tokens. With its first piece go its images and sounds.
+ */
 static MxPiece next_piece(MxTrainState *state, const MxPrompt *prompt, const Positions *positions,
                           const int32_t *sequence, const int64_t *done) {
     const MxVision v = mx_model_vision(mx_train_state_config(state));
     int64_t left = prompt->tokens.n - *done, chunk = mx_generation(state).chunk;
     int64_t n = left < chunk ? left : chunk;
     while (n < left && n > 0 && is_joined(&v, prompt, *done + n - 1)) n--;
-    MX_ASSERT(n > 0 &&
-              (!prompt->image || prompt->views.pixels)); /* a chunk has room for an image */
+    MX_ASSERT(n > 0 && (!prompt->image || prompt->views.n ||
+                        prompt->views.chunks)); /* a chunk has room for an image */
     const MxViews *views = &prompt->views;
     for (int64_t i = 0; !*done && i < views->n; i++)
         mx_generation_see(state, views->pixels + i * mx_vision_pixels(&v) * v.channels,
                           views->grids ? &views->grids[i] : NULL, i * v.tokens);
+    if (!*done && views->chunks)
+        mx_generation_hear(state, views->frames, views->left, views->chunks, views->n * v.tokens);
     MxPiece piece = {.n = 1,
                      .sequences = sequence,
                      .before = done,
@@ -262,7 +267,7 @@ bool mx_prompt_check(const MxTrainState *state, const char *name, const MxPrompt
     for (int64_t k = 0; asked->image && k < prompt->n; k++)
         if (asked->image[k] > seen)
             return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                           "%s has more images than %lld rows have room for", name,
+                           "%s has more images and sounds than %lld rows have room for", name,
                            (long long)seen);
     return prompt->n + more <= capacity ||
            mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,

@@ -69,6 +69,7 @@ static const char *text_of_hf(MxArena *arena, const char *dir, bool sees, MxErro
         return NULL;
     }
     model.sees = sees && model.encoder;
+    model.hears = model.sees && model.audio;
     const char *dtype = mx_dtype_name(model.dtype);
     return mx_arena_printf(arena, "%sdtype: %s\nweight_dtype: %s\n", mx_hf_yaml(arena, &model),
                            dtype, dtype);

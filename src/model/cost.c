@@ -72,14 +72,20 @@ double mx_model_width(const MxConfig *c) {
 enum { FORWARD_AND_BACKWARD = 3 };
 
 /* Of an encoder that is left as it is, the forward pass and what trains the projector. */
-static void add_vision(const MxConfig *c, double rows, MxTflops *tflops) {
-    const double tera = 1e12;
-    double projector, all = FORWARD_AND_BACKWARD;
-    BlockFlops vision = model_vision_flops(c, rows, &projector);
-    bool freezes = c->freeze_vision_encoder_params;
+static void add_encoder(BlockFlops encoder, double projector, bool freezes, MxTflops *tflops) {
+    const double tera = 1e12, all = FORWARD_AND_BACKWARD;
     tflops->learnable +=
-        (freezes ? vision.weights + (all - 1) * projector : all * vision.weights) / tera;
-    tflops->attention += (freezes ? 1 : all) * vision.attention / tera;
+        (freezes ? encoder.weights + (all - 1) * projector : all * encoder.weights) / tera;
+    tflops->attention += (freezes ? 1 : all) * encoder.attention / tera;
+}
+
+static void add_encoders(const MxConfig *c, double rows, MxTflops *tflops) {
+    double projector;
+    BlockFlops vision = model_vision_flops(c, rows, &projector);
+    add_encoder(vision, projector, c->freeze_vision_encoder_params, tflops);
+    if (!mx_model_hearing(c).encoder) return;
+    BlockFlops audio = model_audio_flops(c, rows, &projector);
+    add_encoder(audio, projector, c->freeze_audio_encoder_params, tflops);
 }
 
 /* Sums and products are taken in MaxText's order, so that the doubles are the same to the last bit.
@@ -96,7 +102,7 @@ static MxTflops count_tflops(const MxConfig *c) {
                        .attention = layers.attention * FORWARD_AND_BACKWARD / tera};
     tflops.learnable += ahead.weights * FORWARD_AND_BACKWARD / tera;
     tflops.attention += ahead.attention * FORWARD_AND_BACKWARD / tera;
-    if (c->use_multimodal) add_vision(c, rows, &tflops);
+    if (c->use_multimodal) add_encoders(c, rows, &tflops);
     tflops.learnable *= micro_batches;
     tflops.attention *= micro_batches;
     if (c->use_dpo && !c->score_head) {

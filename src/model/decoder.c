@@ -160,8 +160,17 @@ static MxValue embed(const Pass *p, MxValue tokens_BT, MxValue positions_BT) {
         AXES("activation_embed_and_logits_batch", "activation_length", "activation_embed"));
 }
 
-/* What images become, [B, rows, D] each: what stands in the place of their tokens, and what is
- * added behind each of the first layers. */
+/* Rows [B, .., W] of one behind those of another. */
+static MxValue append_rows(MxTrace *t, MxValue x, MxValue y) {
+    MxShape of_x = mx_trace_type(t, x).shape, of_y = mx_trace_type(t, y).shape;
+    const int64_t B = of_x.dim[0], W = of_x.dim[2];
+    MxValue all = mx_concat(t, mx_reshape(t, x, MX_SHAPE(B, of_x.dim[1] * W)),
+                            mx_reshape(t, y, MX_SHAPE(B, of_y.dim[1] * W)));
+    return mx_reshape(t, all, MX_SHAPE(B, of_x.dim[1] + of_y.dim[1], W));
+}
+
+/* What images and sounds become, [B, rows, D] each: what stands in the place of their tokens, and
+ * what is added behind each of the first layers. */
 typedef struct Seen {
     MxValue *rows, index;
     int n_deep;
@@ -172,6 +181,7 @@ static Seen see(const Pass *p, MxArena *arena, const MxModelImages *images) {
     Seen seen = {.n_deep = images ? (int)mx_model_vision(c).deep : 0};
     if (!images) return seen;
     MxValue all = images->rows == MX_NONE ? model_see(p, images) : images->rows;
+    if (images->sounds) all = append_rows(p->t, all, model_hear(p, images->sounds));
     seen.index = images->index;
     seen.rows = mx_new_n(arena, MxValue, 1 + seen.n_deep);
     model_take_apart(p->t, all, 1 + seen.n_deep, c->emb_dim, seen.rows);
@@ -193,6 +203,11 @@ static MxValue add_seen(const Pass *p, const Seen *seen, int layer, MxValue x_BT
 MxValue mx_model_see(MxTrace *t, const MxModel *model, const MxValue *params,
                      const MxModelImages *images) {
     return model_see(&(Pass){.t = t, .model = model, .params = params}, images);
+}
+
+MxValue mx_model_hear(MxTrace *t, const MxModel *model, const MxValue *params,
+                      const MxModelSounds *sounds) {
+    return model_hear(&(Pass){.t = t, .model = model, .params = params}, sounds);
 }
 
 MxValue mx_model_stream(MxTrace *t, const MxModel *model, const MxValue *params, MxModelInputs in) {

@@ -98,6 +98,7 @@ typedef struct Ahead {
 } Ahead;
 
 typedef struct Eye Eye;
+typedef struct Ear Ear;
 typedef struct Ties Ties; /* parameters that are others */
 
 /* A kernel that learned maps make of a teacher's: indices into the parameter tree. */
@@ -140,6 +141,7 @@ struct MxModel {
     Norm final_norm;
     const Eye *eye;         /* the encoder of images, NULL = none, and … */
     const void *eye_params; /* … its indices into the parameter tree */
+    const Ear *ear;         /* the encoder of sounds, NULL = none */
     MxLora lora;
     Adapter *adapters; /* [parameter] that of an adapter is none; NULL = none is applied */
     bool has_factors;  /* parameters of magnitudes hold quotients of them and norms */
@@ -297,15 +299,19 @@ MxValue model_norm_bare(MxTrace *t, MxValue x, double factor, double epsilon);
 /* model_take_apart — the n parts of x [.., n width], by halves: what is copied grows with log n. */
 void model_take_apart(MxTrace *t, MxValue x, int n, int64_t width, MxValue *out);
 
-/* ---- images (vision.c) */
+/* ---- images (vision.c), sounds (audio.c) */
 
-/* model_add_vision — the encoder's parameters, and what stands between it and the decoder.
- * model_see — rows [B, views of a row · tokens of one, (1 + deep) D] for the pixels of `images`. */
+/* model_add_vision, model_add_audio — an encoder's parameters, and what stands between it and the
+ * decoder. model_see — rows [B, views of a row · tokens of one, (1 + deep) D] for the pixels of
+ * `images`; model_hear — of sounds [B, tokens of a row's chunks, (1 + deep) D], 0 behind the D. */
 void model_add_vision(MxArena *arena, MxModel *model);
+void model_add_audio(MxArena *arena, MxModel *model);
 MxValue model_see(const Pass *p, const MxModelImages *images);
-/* model_vision_flops — of a forward pass over the images of so many rows, and what of the weights'
- * is the projector's, which is trained where the encoder is not. */
+MxValue model_hear(const Pass *p, const MxModelSounds *sounds);
+/* model_vision_flops, model_audio_flops — of a forward pass over the images or sounds of so many
+ * rows, and what of the weights' is the projector's, which is trained where the encoder is not. */
 BlockFlops model_vision_flops(const MxConfig *config, double rows, double *projector);
+BlockFlops model_audio_flops(const MxConfig *config, double rows, double *projector);
 
 /* ---- the choice of tokens that latent attention sees (indexer.c) */
 

@@ -204,6 +204,7 @@ void model_add_params(MxArena *arena, MxModel *model) {
             model_add(&root, "decoder/logits_dense/kernel", MX_SHAPE(D, V), 1,
                       AXES("embed_vocab", "vocab"), model_fan_in(MX_INIT_TRUNCATED_NORMAL, D));
     if (c->use_multimodal) model_add_vision(arena, model);
+    if (mx_model_hearing(c).encoder) model_add_audio(arena, model);
     model->n_ahead = (int)c->mtp_num_layers;
     model->ahead = mx_new_n(arena, Ahead, model->n_ahead);
     for (int k = 1; k <= model->n_ahead; k++) add_ahead(arena, model, k);

@@ -80,24 +80,16 @@ Dense vision_dense(const Place *p, const char *name, MxShape shape, int n_contra
     return dense;
 }
 
-typedef struct Kernel {
-    const char *name;
-    MxShape shape;
-    int n_contract;
-    const char *const *axes;
-} Kernel;
-
-/* A kernel of attention and its bias, with the axes of any attention. */
-static Dense add_heads(const Place *p, Kernel kernel, bool has_bias) {
-    const char *name = kernel.name, *const *axes = kernel.axes;
-    int n_contract = kernel.n_contract;
-    MxShape shape = kernel.shape;
+Dense vision_kernel(const Place *p, const VisionKernel *kernel, bool has_bias) {
+    const char *name = kernel->name, *const *axes = kernel->axes;
+    int n_contract = kernel->n_contract;
+    MxShape shape = kernel->shape;
     MxShape bias = {.rank = shape.rank - n_contract};
     int64_t fan_in = 1;
     for (int d = 0; d < n_contract; d++) fan_in *= shape.dim[d];
     for (int d = 0; d < bias.rank; d++) bias.dim[d] = shape.dim[n_contract + d];
     Dense dense = {.kernel = model_add(p, mx_path_join(p->arena, name, "kernel"), shape, n_contract,
-                                       axes, model_fan_in(MX_INIT_NORMAL, fan_in)),
+                                       axes, model_fan_in(kernel->init, fan_in)),
                    .bias = -1};
     if (!has_bias) return dense;
     dense.bias = model_add(p, mx_path_join(p->arena, name, "bias"), bias, 0, axes + n_contract,
@@ -105,16 +97,20 @@ static Dense add_heads(const Place *p, Kernel kernel, bool has_bias) {
     return dense;
 }
 
-void vision_heads(const Place *p, const MxConfig *c, bool has_biases, Dense qkv[3], Dense *out) {
-    int64_t D = c->hidden_size_for_vit, N = c->num_attention_heads_for_vit, H = D / N;
+/* With the axes of any attention. */
+void vision_heads(const Place *p, int64_t D, int64_t n_heads, bool has_biases, Dense qkv[3],
+                  Dense *out) {
+    const int64_t N = n_heads, H = D / N;
     const char *const *q_axes = AXES("embed", "q_heads", "kv");
     const char *const *kv_axes = AXES("embed", "kv_heads", "kv_head_dim");
     const MxShape heads = MX_SHAPE(D, N, H);
-    const Kernel kernels[] = {
-        {"query", heads, 1, q_axes}, {"key", heads, 1, kv_axes}, {"value", heads, 1, kv_axes}};
-    const Kernel last = {"out", MX_SHAPE(N, H, D), 2, AXES("heads", "kv", "embed")};
-    for (int k = 0; k < 3; k++) qkv[k] = add_heads(p, kernels[k], has_biases);
-    *out = add_heads(p, last, has_biases);
+    const VisionKernel kernels[] = {{"query", heads, 1, q_axes, MX_INIT_NORMAL},
+                                    {"key", heads, 1, kv_axes, MX_INIT_NORMAL},
+                                    {"value", heads, 1, kv_axes, MX_INIT_NORMAL}};
+    const VisionKernel last = {"out", MX_SHAPE(N, H, D), 2, AXES("heads", "kv", "embed"),
+                               MX_INIT_NORMAL};
+    for (int k = 0; k < 3; k++) qkv[k] = vision_kernel(p, &kernels[k], has_biases);
+    *out = vision_kernel(p, &last, has_biases);
 }
 
 static void add_layer(const EyePlace *place, const TowerNames *names, int i, TowerLayer *l) {
@@ -125,7 +121,7 @@ static void add_layer(const EyePlace *place, const TowerNames *names, int i, Tow
     l->norm[0] = vision_norm(&p, names->norm[0], D);
     Place attention = p;
     attention.block = names->attention;
-    vision_heads(&attention, c, true, l->qkv, &l->out);
+    vision_heads(&attention, D, c->num_attention_heads_for_vit, true, l->qkv, &l->out);
     l->norm[1] = vision_norm(&p, names->norm[1], D);
     l->up = vision_dense(&p, names->up, MX_SHAPE(D, M), 1, true);
     l->down = vision_dense(&p, names->down, MX_SHAPE(M, D), 1, true);
@@ -209,7 +205,7 @@ static MxValue attend(const Sight *s, const TowerLayer *l, MxValue x) {
     MxShape heads = mx_trace_type(p->t, qkv[0]).shape;
     for (int i = 0; i < 2; i++) qkv[i] = vision_turn(s, qkv[i]);
     MxAttentionAttr attr = {.scale = 1 / sqrt((double)heads.dim[3]), .mask = MX_MASK_FULL};
-    MxValue o = mx_attention(p->t, qkv[0], qkv[1], qkv[2], s->images->place[MX_PLACE_VIEW], attr);
+    MxValue o = mx_attention(p->t, qkv[0], qkv[1], qkv[2], s->views, attr);
     return model_project(p, o, l->out.kernel, l->out.bias);
 }
 
@@ -231,14 +227,11 @@ static MxValue layer(const Sight *s, const void *own, int i, MxValue x) {
     return vision_constrain(s, mx_add(p->t, x, model_drop(p, y)));
 }
 
-/* Regions behind those of the decoder's layers, so that layers of the tower are made again as those
- * are. */
 MxValue vision_each(const Sight *s, VisionStep *step, const void *own, MxValue x, MxValue *each) {
     MxTrace *t = s->pass->t;
-    const MxModel *model = s->pass->model;
     const char *scope = t->scope;
-    for (int i = 0; i < model->config->num_hidden_layers_for_vit; i++) {
-        t->region = model->n_layers + model->n_ahead + 1 + i;
+    for (int i = 0; i < s->n_layers; i++) {
+        t->region = s->first_region + i;
         x = step(s, own, i, x);
         if (each) each[i] = x;
     }
@@ -276,6 +269,9 @@ MxValue model_see(const Pass *p, const MxModelImages *images) {
     Sight sight = {.pass = p,
                    .vision = vision_of(p, images),
                    .images = images,
+                   .views = images->place[MX_PLACE_VIEW],
+                   .n_layers = (int)c->num_hidden_layers_for_vit,
+                   .first_region = model->n_layers + model->n_ahead + 1,
                    .epsilon = own > 0 ? own : c->normalization_layer_epsilon};
     p->t->scope = "vision_encoder";
     MxValue x = model->eye->see(&sight, model->eye_params);

@@ -1,5 +1,6 @@
-/* vision.h — what encoders of images share. An encoder is a row: its parameters, its trace, its
- * cost; most towers are layers of the same two blocks under names of their own. Shape letters: B
+/* vision.h — what encoders of images and of sounds share. An encoder of images is a row: its
+ * parameters, its trace, its cost; most towers are layers of the same two blocks under names of
+ * their own. Shape letters: B
  * batch, N views of a row, P patches of a view, K values of a patch, D the tower's width, E the
  * decoder's, S places of a row in the tower. */
 #ifndef MODEL_VISION_H
@@ -36,11 +37,13 @@ typedef struct Sight {
     const Pass *pass;
     MxVision vision;
     const MxModelImages *images;
-    double epsilon;  /* of norms */
-    int n_turns;     /* queries and keys are rotated: … */
-    MxValue turn[2]; /* … tables of so many parts of a head, … */
-    bool neighbours; /* … of which pairs are neighbours, else of halves of a part */
-    bool centers;    /* values of pixels are 0 … 1, and the patches read -1 … 1 */
+    MxValue views; /* i32 [B, S] places of one number see each other; 0 = nothing stands there */
+    int n_layers, first_region; /* of the tower; see vision_each */
+    double epsilon;             /* of norms */
+    int n_turns;                /* queries and keys are rotated: … */
+    MxValue turn[2];            /* … tables of so many parts of a head, … */
+    bool neighbours;            /* … of which pairs are neighbours, else of halves of a part */
+    bool centers;               /* values of pixels are 0 … 1, and the patches read -1 … 1 */
 } Sight;
 
 /* A row. */
@@ -59,14 +62,25 @@ struct Eye {
 /* A layer: x [B, S, D] through number i of them. */
 typedef MxValue VisionStep(const Sight *sight, const void *own, int i, MxValue x);
 
+typedef struct VisionKernel {
+    const char *name;
+    MxShape shape;
+    int n_contract;
+    const char *const *axes;
+    MxInitKind init;
+} VisionKernel;
+
 /* ---- parameters: none of them is stacked; only attention's have logical axes */
 
 /* vision_bare — a leaf; vision_norm — with a scale and a bias; vision_dense — a kernel and, if it
- * has one, its bias. vision_heads — query, key, value and out of attention. */
+ * has one, its bias; vision_kernel — the same with logical axes. vision_heads — query, key, value
+ * and out of attention, of n_heads in a width D. */
 int vision_bare(const Place *p, const char *name, MxShape shape, int n_contract, MxInit init);
 Norm vision_norm(const Place *p, const char *name, int64_t width);
 Dense vision_dense(const Place *p, const char *name, MxShape shape, int n_contract, bool has_bias);
-void vision_heads(const Place *p, const MxConfig *c, bool has_biases, Dense qkv[3], Dense *out);
+Dense vision_kernel(const Place *p, const VisionKernel *kernel, bool has_bias);
+void vision_heads(const Place *p, int64_t D, int64_t n_heads, bool has_biases, Dense qkv[3],
+                  Dense *out);
 /* vision_tower — num_hidden_layers_for_vit layers. */
 Tower vision_tower(const EyePlace *place, const TowerNames *names, MxActivation activation);
 
@@ -80,8 +94,9 @@ MxValue vision_turn(const Sight *s, MxValue x);
 /* vision_patches — products of the patches with a kernel of K values each, and a bias, -1 = none:
  * [B, N, P, D].
  * vision_constrain — x [B, .., ..], divided as batches are. vision_layers — x [B, S, D] through the
- * tower; vision_each — through layers of another kind. each  [layers] gets the output of each, NULL
- * = nobody asks. vision_mean — the mean of n rows that follow
+ * tower; vision_each — through layers of another kind, which are regions of the graph from
+ * first_region on, so that they are made again as the decoder's are. each  [layers] gets the output
+ * of each, NULL = nobody asks. vision_mean — the mean of n rows that follow
  * one another: [.., n, W] to [.., W]. */
 MxValue vision_patches(const Sight *s, MxValue kernel, int bias);
 MxValue vision_constrain(const Sight *s, MxValue x);

@@ -30,9 +30,8 @@ typedef struct Leaves {
 } Leaves;
 
 static Dense add_kernel(const Place *p, const char *name, MxShape shape, const char *const *axes) {
-    MxInit init = model_fan_in(MX_INIT_TRUNCATED_NORMAL, shape.dim[0]);
-    const char *path = mx_path_join(p->arena, name, "kernel");
-    return (Dense){.kernel = model_add(p, path, shape, 1, axes, init), .bias = -1};
+    const VisionKernel kernel = {name, shape, 1, axes, MX_INIT_TRUNCATED_NORMAL};
+    return vision_kernel(p, &kernel, false);
 }
 
 static void add_layer(const EyePlace *place, int i, Layer4 *l) {
@@ -46,7 +45,8 @@ static void add_layer(const EyePlace *place, int i, Layer4 *l) {
     l->before[MLP] = model_add_norm(&p, "pre_ffw_norm", D);
     l->behind[MLP] = model_add_norm(&p, "post_ffw_norm", D);
     p.block = "attention";
-    vision_heads(&p, c, false, l->qkv, &l->out);
+    vision_heads(&p, c->hidden_size_for_vit, c->num_attention_heads_for_vit, false, l->qkv,
+                 &l->out);
     const char *const names[] = {"query_norm", "key_norm",
                                  c->v_norm_with_scale ? "value_norm" : NULL};
     for (int k = 0; k < 3; k++) l->head[k] = model_add_norm(&p, names[k], H);
@@ -101,7 +101,7 @@ static MxValue attend(const Sight *s, const Layer4 *l, MxValue x) {
                                       : model_norm(p, qkv[i], l->head[i], s->epsilon);
     for (int i = 0; i < 2; i++) qkv[i] = vision_turn(s, qkv[i]);
     MxAttentionAttr attr = {.scale = 1, .mask = MX_MASK_FULL};
-    MxValue o = mx_attention(p->t, qkv[0], qkv[1], qkv[2], s->images->place[MX_PLACE_VIEW], attr);
+    MxValue o = mx_attention(p->t, qkv[0], qkv[1], qkv[2], s->views, attr);
     return model_project(p, o, l->out.kernel, -1);
 }
 

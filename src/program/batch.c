@@ -63,11 +63,14 @@ bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, 
     micro.first = program_first_of(&mesh->mesh, rank, micro.of_examples);
     int64_t sides = mx_train_rows(c), all = sides * micro.of_examples;
     MxVision vision = mx_model_vision(c);
+    MxHearing hearing = mx_model_hearing(c);
     *out = (MxBatchPart){.rows = all,
                          .of_rows = all,
                          .length = c->max_target_length,
                          .pixels = mx_vision_row(&vision),
                          .grids = mx_vision_grids(&vision),
+                         .frames = mx_audio_row(&hearing),
+                         .chunks = hearing.chunks,
                          .has_mrope = vision.has_mrope};
     if (mesh->mesh.n_ranks == 1) return true;
     if (!program_shard_batch(arena, mesh, is_eval, &sharding, err)) return false;

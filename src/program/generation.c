@@ -63,7 +63,7 @@ static void find_share(MxTrainState *s) {
 }
 
 uint32_t program_apart(const MxTrainState *s, const Entry *entry) {
-    bool generates = entry == &entry_see || entry == &entry_factors;
+    bool generates = entry == &entry_see || entry == &entry_hear || entry == &entry_factors;
     for (int kind = 0; kind < PIECE_COUNT; kind++) generates |= entry == entries[kind];
     return generates ? s->apart : 0;
 }
@@ -229,6 +229,7 @@ bool program_declare_generation(MxTrainState *s, MxError *err) {
     if (!check_generation(s, err)) return false;
     if (!declare_caches(s, err)) return false;
     program_declare_see(s);
+    program_declare_hear(s);
     program_declare_factors(s);
     for (int kind = 0; kind < PIECE_COUNT; kind++)
         if (has_piece(s, kind)) s->piece[kind] = declare_piece(s, kind);

@@ -1,8 +1,10 @@
 /* images.c — the part of a program whose model has an image encoder: pixels for a batch's rows, and
- * the tokens of the rows that stand for them, as inputs of training and of evaluation. */
+ * the tokens of the rows that stand for them, as inputs of training and of evaluation; and the same
+ * of sounds, where an audio encoder stands beside it. */
 #include <mx/program.h>
 
 #include "internal.h"
+#include "sounds.h"
 
 typedef struct Images {
     MxVision vision;
@@ -14,13 +16,14 @@ typedef struct Images {
     int mrope[MX_MROPE_KINDS];      /* … and of tokens with rows and columns */
     MxModelImages read;             /* by the pass that is being traced, as … */
     MxValue turned[MX_MROPE_KINDS]; /* … these */
+    Sounds sounds;
 } Images;
 
 static bool is_wanted(const MxConfig *config) {
     return config->use_multimodal;
 }
 
-static int64_t rows_of_batch(const MxConfig *c) {
+int64_t program_wide_rows(const MxConfig *c) {
     int64_t train = c->global_batch_size_to_load, eval = c->global_batch_size_to_load_eval;
     return mx_train_rows(c) * (train > eval ? train : eval);
 }
@@ -39,7 +42,7 @@ static void fill_places(const Images *own, const MxVisionGrid *grids, int64_t ro
 }
 
 static void give_places(MxTrainState *s, Images *own) {
-    int64_t rows = rows_of_batch(s->config), n = rows * mx_vision_places(&own->vision);
+    int64_t rows = program_wide_rows(s->config), n = rows * mx_vision_places(&own->vision);
     for (int k = 0; k < MX_PLACE_FACTS; k++) own->values[k] = mx_new_n(s->arena, int32_t, n);
     if (own->vision.learned) {
         own->corners = mx_new_n(s->arena, int32_t, n * MX_CORNERS);
@@ -72,6 +75,7 @@ static bool declare(MxTrainState *s, MxError *err) {
     for (int k = 0; v.has_mrope && k < MX_MROPE_KINDS; k++)
         own->mrope[k] = program_declare_input(s, mropes[k], MX_I32);
     give_places(s, own);
+    sounds_declare(s, &own->sounds);
     return true;
 }
 
@@ -89,6 +93,7 @@ static void read(MxTrainState *s, MxTrace *t, bool is_eval, MxModelInputs *in) {
     }
     for (int k = 0; own->vision.has_mrope && k < MX_MROPE_KINDS; k++)
         own->turned[k] = mx_variable(t, batch[own->mrope[k]]);
+    own->read.sounds = sounds_read(t, batch, &own->sounds);
     in->images = &own->read;
     if (own->vision.has_mrope) in->mrope = own->turned;
 }
@@ -96,12 +101,13 @@ static void read(MxTrainState *s, MxTrace *t, bool is_eval, MxModelInputs *in) {
 static bool before_batch(MxTrainState *s, bool is_eval, int64_t i, const MxBatch *batch,
                          MxError *err) {
     (void)is_eval, (void)i, (void)err;
-    const Images *own = program_part(s, PART_images);
+    Images *own = program_part(s, PART_images);
     MX_ASSERT(batch->pixels); /* the batch's part says that there are some */
     MX_ASSERT(batch->part.grids == mx_vision_grids(&own->vision));
     if (batch->grids) fill_places(own, batch->grids, batch->rows);
     program_give(s, own->pixels, batch->pixels);
     program_give(s, own->index, batch->image);
+    sounds_give(&own->sounds, batch);
     for (int k = 0; own->vision.has_mrope && k < MX_MROPE_KINDS; k++)
         program_give(s, own->mrope[k], batch->mrope[k]);
     return true;

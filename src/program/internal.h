@@ -14,7 +14,7 @@ enum { OUT_GRAD_SQUARES, OUT_PARAM_SQUARES, OUT_FROZEN_SQUARES, OUT_IS_LEFT_OUT,
 
 /* What every batch gives, i32 or f32 [rows, length]: the fields of an MxBatch, and what parts add.
  */
-enum { MOST_INPUTS = 2 * MX_BATCH_FIELDS + 6 };
+enum { MOST_INPUTS = 3 * MX_BATCH_FIELDS + 6 };
 typedef struct Input {
     const char *name;
     MxDtype dtype;
@@ -35,13 +35,18 @@ typedef struct PieceVars {
     int last;                  /* [rows, 1]: where in them the last token of each row stands */
     int logits;                /* [rows, 1 or width, vocab] */
 } PieceVars;
-/* Variables of what sequences see, of a view at a time. */
+/* Variables of what sequences see, of a view at a time, and … */
 typedef struct SeeVars {
     int pixels, place[MX_PLACE_FACTS]; /* [1, those of a view] */
     int corner, share;                 /* where positions are mixed */
     int positions, sequences;          /* [1, tokens of a view], [1]: where the rows go */
     int rows;                          /* [1, seen, (1 + deep) D] */
 } SeeVars;
+/* … hear, of as many chunks of a sound at a time as see each other. */
+typedef struct HearVars {
+    int patches, window, place, ended[MX_AUDIO_CONVS - 1]; /* [1, those of the chunks] */
+    int positions, sequences; /* [1, tokens of the chunks], [1]: where in SeeVars.rows they go */
+} HearVars;
 /* Which entry each piece has. */
 enum {
 #define ROW(name, width, all_rows, all_logits) PIECE_##name,
@@ -113,6 +118,7 @@ struct MxTrainState {
     int **own;               /* [lane][variable] the one that it has in its place */
     PieceVars piece[PIECE_COUNT];
     SeeVars see;
+    HearVars hear;
     int *caches; /* [n_caches] variables, as mx_model_caches has them */
     int n_caches;
     MxVars local; /* the variables as this rank has them */
@@ -144,8 +150,10 @@ struct MxTrainState {
 /* Pieces of sequences that a state generates, if it does: a run for training or on the way, rows of
  * prompt and reply no longer than those of training. Errors: the model does not generate. */
 bool program_declare_generation(MxTrainState *state, MxError *err);
-/* program_declare_see — variables of what such sequences see, if they do. */
+/* program_declare_see, program_declare_hear — variables of what such sequences see and hear, if
+ * they do. */
 void program_declare_see(MxTrainState *state);
+void program_declare_hear(MxTrainState *state);
 /* Pieces of sequences read quotients in place of magnitudes (magnitudes.c). program_declare_factors
  * — their variables. program_with_factors — the model that reads them, among `params`.
  * program_make_factors — makes them if parameters have changed; before a piece is run. All three

@@ -36,8 +36,8 @@ extern const Entry entry_init, entry_weigh, entry_grad, entry_grad_add, entry_ev
 #define ROW(name, width, all_rows, all_logits) extern const Entry entry_##name;
 PIECES(ROW)
 #undef ROW
-/* A view of an image becomes rows, which pieces read. */
-extern const Entry entry_see;
+/* A view of an image, or some chunks of a sound, become rows, which pieces read. */
+extern const Entry entry_see, entry_hear;
 /* What pieces read in place of magnitudes of adapters. */
 extern const Entry entry_factors;
 
@@ -140,6 +140,8 @@ int *program_declare_copy(MxTrainState *state, const char *prefix);
 int program_declare_input(MxTrainState *state, const char *name, MxDtype dtype);
 int program_declare_wide_input(MxTrainState *state, const char *name, MxDtype dtype, MxShape row);
 void program_give(MxTrainState *state, int input, const void *values);
+/* program_wide_rows — of a batch, of training or evaluation, at most. */
+int64_t program_wide_rows(const MxConfig *config);
 /* program_make_inputs — lets an entry make n inputs of every micro-batch of a batch, as training or
  * evaluation gets it: out[k] [rows, ..] of what this rank has of the batch, 0 where
  * others have it. */

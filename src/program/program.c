@@ -369,8 +369,9 @@ static bool trace_entry(MxTrainState *s, const Entry *entry, MxError *err) {
 
 bool program_trace(MxTrainState *s, MxError *err) {
 #define ROW(name, width, all_rows, all_logits) &entry_##name,
-    static const Entry *const own[] = {&entry_init, &entry_weigh,    &entry_grad, &entry_update,
-                                       &entry_eval, &entry_grad_add, &entry_see,  PIECES(ROW) NULL};
+    static const Entry *const own[] = {&entry_init,   &entry_weigh, &entry_grad,
+                                       &entry_update, &entry_eval,  &entry_grad_add,
+                                       &entry_see,    &entry_hear,  PIECES(ROW) NULL};
 #undef ROW
     bool ok = true;
     for (const Entry *const *entry = own; ok && *entry; entry++) ok = trace_entry(s, *entry, err);

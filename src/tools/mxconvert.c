@@ -138,6 +138,7 @@ static bool keep_configs(const Work *work, MxArena *arena, MxText *notes, MxErro
     const char *from = mx_hf_config_path(arena, work->from.path);
     if (!mx_hf_read_config(arena, from, &model, err)) return false;
     model.sees = work->from.sees;
+    model.hears = work->from.hears && model.audio;
     const char *dir = mx_ckpt_output_dir(work->output), *target = work->line->target;
     if (dir && !put_text(mx_path_join(arena, dir, MX_HF_CONFIG),
                          mx_json_dump(arena, model.sees ? model.outer : model.config, true), err))
@@ -262,7 +263,7 @@ static MxExit carry_out(Work *work, MxArena *arena, MxError *err) {
         (line->quantizes && !mxconvert_quantized(work, arena, err)))
         return err->exit;
     work->from.assumes_bf16 = line->assumes_bf16;
-    work->from.sees = line->sees;
+    work->from.sees = work->from.hears = line->sees;
     if (line->sees && !work->from.is_hf) {
         mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--images: \"%s\" is no folder of Hugging Face's",
                 line->source);

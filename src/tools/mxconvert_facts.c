@@ -51,6 +51,7 @@ static bool find_base(Work *work, const MxConfig *config, MxArena *arena, MxErro
     facts->base = &work->base;
     bool is_found = mx_ckpt_find(arena, ref, NULL, &work->base, err);
     work->base.sees = config && config->use_multimodal;
+    work->base.hears = work->base.sees && config->use_audio;
     work->base.unties = config && !config->logits_via_embedding;
     if (is_found) return true;
     if (facts->base_hint) mx_note(err, "%s", facts->base_hint);
@@ -70,6 +71,7 @@ static bool find_model(Work *work, const MxConfig *config, MxHeadForm heads, MxA
         if (is_found && !mx_hf_see(arena, dirs[i], model, err)) return false;
     }
     model->sees = config->use_multimodal;
+    model->hears = model->sees && config->use_audio;
     if (model->sees) model->encoder = mx_encoder_find(config->vision_encoder_block);
     work->peft.model = model;
     return true;
@@ -210,6 +212,7 @@ bool mxconvert_model(Work *work, MxArena *arena, MxError *err) {
     /* What a conversion left there is of all that it took; a run may have taken the text alone. */
     bool has_encoder = !work->from.is_hf && (!config || config->use_multimodal);
     theirs.sees = theirs.encoder && (work->line->sees || has_encoder);
+    theirs.hears = theirs.sees && theirs.audio && (!config || config->use_audio);
     if (json) hf->model = theirs;
     return true;
 }
@@ -227,6 +230,7 @@ static bool config_of_model(Work *work, MxArena *arena, const MxConfig **out, Mx
         return mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = json},
                        "not available in mxtrain: %s", theirs.lacks);
     theirs.sees = work->line->sees;
+    theirs.hears = theirs.sees && theirs.audio;
     MxConfigRequest request = {
         .text = mx_arena_printf(arena, "%sdataset_type: synthetic\n", mx_hf_yaml(arena, &theirs)),
         .text_name = json};

@@ -203,7 +203,8 @@ static int array_options(CommandLine *line, MxOption *out) {
          .doc = "number of layers in that pattern, if it is not the family's usual number"},
         {.name = "--images",
          .flag = &line->sees,
-         .doc = "also convert the image encoder of a Hugging Face model, not only its text model"},
+         .doc = "also convert the image encoder of a Hugging Face model, and the audio encoder "
+                "beside it, not only its text model"},
         {.name = "--params-only",
          .is_main = true,
          .flag = &line->params_only,

@@ -54,6 +54,7 @@ bool mx_train_found_model(MxText *out, const char *dir, const char *data, const 
         return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                        "model: \"%s\" has what is not available yet: %s", dir, model.lacks);
     model.sees = said->use_multimodal && model.encoder;
+    model.hears = model.sees && said->use_audio && model.audio;
     const char *type = mx_tokenizer_guess(dir), *yaml = mx_hf_yaml(arena, &model);
     mx_text_addn(out, yaml, strlen(yaml));
     if (type) add_text(out, "tokenizer_type", type);

@@ -205,7 +205,7 @@ START_TEST(later_keys_keep_their_default) {
     ck_assert_msg(l.ok, "%s", l.err.text.data);
     unload(&l);
     Loaded m = load_config("te_moe_block: true\n",
-                           "quantization_local_shard_count=2\nuse_audio=true", NULL);
+                           "quantization_local_shard_count=2\nuse_audio_in_video=true", NULL);
     ck_assert(!m.ok && m.err.count == 3);
     unload(&m);
 }

@@ -33,7 +33,8 @@ static int64_t count_tower(const MxModel *model) {
     int64_t n = 0;
     for (int i = 0; i < tree->n; i++)
         if (tree->leaves[i].kind == MX_KIND_FROZEN &&
-            mx_text_has_prefix(tree->leaves[i].path, "vision_encoder/"))
+            (mx_text_has_prefix(tree->leaves[i].path, "vision_encoder/") ||
+             mx_text_has_prefix(tree->leaves[i].path, "audio_encoder/")))
             n += mx_shape_count(tree->leaves[i].shape);
     return n;
 }
@@ -67,7 +68,7 @@ static const struct {
     {"qwen3-vl-2b", 2127532032}, /* with their encoders */
     {"qwen3-vl-4b", 4437815808},
     {"qwen3-vl-30b-a3b", 31070754032},
-    {"qwen3-omni-30b-a3b", 31070754032 + 2 * (152064 - 151936) * 2048}, /* but not of sound */
+    {"qwen3-omni-30b-a3b", 31070754032 + 2 * (152064 - 151936) * 2048 + 647927168},
     {"mixtral-8x7b", 46702792704},
     {"mixtral-8x22b", 140630071296},
     {"qwen3-30b-a3b", 30532122624},

@@ -34,6 +34,7 @@ Suite *grpo_suite(void);
 Suite *tags_suite(void);
 Suite *hf_suite(void);
 Suite *images_suite(void);
+Suite *sounds_suite(void);
 Suite *preference_suite(void);
 Suite *iterations_suite(void);
 Suite *policy_suite(void);
