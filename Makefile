@@ -38,7 +38,7 @@ LIBS.config := -lyaml
 LIBS.device := -ldnnl -fopenmp -ldl $(shell pkg-config --libs ompi-c 2>/dev/null)
 LIBS.text   := -lutf8proc -lpthread
 LIBS.store  := $(shell pkg-config --libs hdf5-serial 2>/dev/null)
-LIBS.image  := -lpthread $(shell pkg-config --libs libpng libjpeg 2>/dev/null)
+LIBS.image  := -lpthread $(shell pkg-config --libs libpng libjpeg sndfile soxr 2>/dev/null)
 LIBS.data   := -lpthread $(shell pkg-config --libs zlib libzstd libbrotlidec snappy 2>/dev/null)
 LIBS.serve  := -lpthread $(shell pkg-config --libs libmicrohttpd 2>/dev/null)
 # What programs and the kernels that they load must have in common: all that these kernels include.
@@ -114,7 +114,7 @@ export ASAN_OPTIONS := quarantine_size_mb=8
 endif
 
 # Fuzz targets: tests/fuzz/<name>.c over the closure of one room; without a fuzzer they replay their corpus.
-FUZZERS          := calls config_yaml http json jsonl picture records request schema shard_rules template tensors tokenizer
+FUZZERS          := calls config_yaml http json jsonl picture records request schema shard_rules sound template tensors tokenizer
 USES.calls       := serve
 USES.config_yaml := config
 USES.http        := serve
@@ -125,6 +125,7 @@ USES.records     := data
 USES.request     := serve
 USES.schema      := guide
 USES.shard_rules := shard
+USES.sound       := image
 USES.template    := chat
 USES.tensors     := store
 USES.tokenizer   := text
@@ -246,7 +247,7 @@ test:  ## the same set-up, then the tests of all rooms and programs, on one and 
 # Debian packages; nothing is fetched when all are there.
 PACKAGES := gcc g++ libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-dev libhdf5-dev \
             libxxhash-dev libjansson-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev \
-            libbrotli-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin check
+            libbrotli-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libsndfile1-dev libsoxr-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin check
 CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 SITE_PACKAGES := cmark-gfm python3-minimal
 DEV_PACKAGES := clang clang-format libclang-rt-14-dev mandoc zsh fish strace $(SITE_PACKAGES)
@@ -288,7 +289,7 @@ GUARDED_ROOMS := run ckpt train $(RANKS:%=mpi-%) ranks
 GUARDED      := $(if $(SAN),,run golden preference checkpoints ranks)
 # Kernels for GPUs, as fibers of the host; sanitizers know nothing of their stacks.
 FIBERS       := $(if $(SAN),,kernels golden)
-ANY_ORDER    := $(RANKS:%=mpi-%) ranks $(if $(SAN),,cluster) fault cli decode decoding reply tasks meta serving finetune docs images manual watching $(if $(SAN),,hardened confined) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%) $(FIBERS:%=fibers-%)
+ANY_ORDER    := $(RANKS:%=mpi-%) ranks $(if $(SAN),,cluster) fault cli decode decoding reply tasks meta serving finetune docs images sounds manual watching $(if $(SAN),,hardened confined) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%) $(FIBERS:%=fibers-%)
 LONGEST      := $(filter fibers-kernels mpi-8 mpi-4 ranks cluster fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
 # What runs the same on more ranks, machines and backends, and campaigns.
@@ -302,6 +303,7 @@ SUITE.finetune := tests/cli/finetune.sh $B
 SUITE.docs := tests/docs/run.sh $B
 SUITE.meta := tests/cli/meta.sh $B
 SUITE.images := tests/cli/images.sh $B
+SUITE.sounds := tests/cli/sounds.sh $B
 SUITE.reply  := tests/cli/reply.sh $B/mxtrain $B/mxdecode $B/mxcompare $B/mxconvert
 SUITE.decoding := tests/cli/decoding.sh $B/mxtrain $B/mxdecode
 SUITE.serving := tests/serve/run.sh $B/mxtrain $B/mxdecode

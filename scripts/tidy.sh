@@ -54,6 +54,8 @@ while read -r header home; do
     done
 done <<END
 yaml\.h src/config/yaml.c
+sndfile\.h src/image/sound.c
+soxr\.h src/image/sound.c
 hdf5\.h src/store/library.h
 cblas\.h src/device/cpu/openblas.c
 dnnl\.h src/device/cpu/onednn.c

@@ -75,6 +75,7 @@ typedef enum MxDataPairs {
 enum { MX_MOST_IMAGE_COLUMNS = 32 };
 typedef struct MxDataImages {
     MxVision vision;
+    MxHearing hearing; /* of sounds that messages name */
     const char *columns[MX_MOST_IMAGE_COLUMNS];
     int n_columns;
     const char *placeholder; /* the place of an image in a prompt, besides the encoder's mark; NULL

@@ -1,5 +1,5 @@
-/* data_images.h — the images of prompts: which ones a record names, what stands for them in its
- * text, and their pixels. Those of datasets' records come with batches (data.h). */
+/* data_images.h — the images and sounds of prompts: which ones a record names, what stands for them
+ * in its text, and their pixels. Those of datasets' records come with batches (data.h). */
 #ifndef MX_DATA_IMAGES_H
 #define MX_DATA_IMAGES_H
 
@@ -22,7 +22,8 @@ typedef struct MxViews {
 } MxViews;
 
 typedef struct MxSeerHow {
-    MxVision vision;              /* without an encoder images are errors */
+    MxVision vision;              /* without an encoder images are errors, … */
+    MxHearing hearing;            /* … and sounds */
     const MxTokenizer *tokenizer; /* NULL = there is none */
     const char *tokenizer_dir;    /* its folder, for preprocessor_config.json; NULL = none */
     bool only_data;               /* images are data: URLs, no files */
@@ -32,7 +33,9 @@ typedef struct MxSeerHow {
 MxSeer *mx_seer_new(MxArena *arena, MxSeerHow how);
 /* mx_seer_find — the images that an object names: items {"type": "image"} of its "messages" by
  * "path", "image" or "url"; for those that name none, or where no message has such an item,
- * members "image" and "images", whose places are the marks in the text. A name is a file's, which
+ * members "image" and "images", whose places are the marks in the text; and
+ * sounds in the same way: items {"type": "audio"} by "audio", "path" or "url", members "audio" and
+ * "audios". A name is a file's, which
  * counts from where.file, or a data: URL in base64.
  *   out  NULL = it has none
  * Errors: what is no name, no file or no image; a model that sees none; the tokenizer has no such

@@ -21,13 +21,7 @@ typedef struct MxAudioEncoder {
     const char *hf_type, *hf_tower, *hf_layers;
 } MxAudioEncoder;
 
-enum {
-    MX_AUDIO_CONVS = 3,
-    MX_AUDIO_TAPS = 9, /* of a convolution */
-    MX_AUDIO_RATE = 16000,
-    MX_AUDIO_WINDOW = 400, /* samples of a frame, and … */
-    MX_AUDIO_HOP = 160     /* … between two */
-};
+enum { MX_AUDIO_CONVS = 3, MX_AUDIO_TAPS = 9 /* of a convolution */ };
 
 /* How a config's model hears sounds. */
 typedef struct MxHearing {
@@ -39,7 +33,8 @@ typedef struct MxHearing {
 } MxHearing;
 
 /* mx_audio_side — what n frames, or bins, are behind the first convolutions. mx_audio_tokens — of a
- * chunk. mx_audio_chunks — of a sound of n frames. Source: transformers
+ * chunk. mx_audio_chunks — of a sound of n frames; mx_audio_count — its tokens: whole
+ * chunks have mx_audio_tokens, the last one as many as its frames leave. Source: transformers
  * 5.23, models/qwen3_omni_moe (_get_feat_extract_output_lengths, chunk_and_pad_features). */
 static inline int64_t mx_audio_side(int64_t n, int convs) {
     for (int i = 0; i < convs; i++) n = (n + 1) / 2;
@@ -50,6 +45,9 @@ static inline int64_t mx_audio_tokens(const MxHearing *h) {
 }
 static inline int64_t mx_audio_chunks(const MxHearing *h, int64_t n) {
     return (n + h->frames - 1) / h->frames;
+}
+static inline int64_t mx_audio_count(const MxHearing *h, int64_t n) {
+    return n / h->frames * mx_audio_tokens(h) + mx_audio_side(n % h->frames, MX_AUDIO_CONVS);
 }
 
 /* Values of a row of a batch: its frames f32 [chunks, frames, bins]; of the tower's first product

@@ -239,6 +239,8 @@ typedef struct MxSpeak {
     const char *system;  /* the message before them; NULL = none */
     const char **images; /* [n_images] image files for the first message, or for every line */
     int n_images;
+    const char **sounds; /* [n_sounds] the same of sound files */
+    int n_sounds;
     const char *tokenizer_dir; /* the tokenizer's folder; NULL = there is none */
     const MxChat *chat;        /* for conversations; NULL = no template */
     const char *logits;        /* instead of replies: an HDF5 file that receives, for prompt i,

@@ -70,6 +70,8 @@ void data_make_room(MxArena *arena, MxDataset *dataset) {
     if (!images->vision.images) return;
     dataset->scratch.rgb = mx_new_n(
         arena, uint8_t, mx_vision_views(&images->vision) * mx_vision_pixels(&images->vision) * 3);
+    if (images->hearing.encoder)
+        dataset->scratch.samples = mx_new_n(arena, float, sounds_most(&images->hearing));
     for (int k = 0; k < MX_MROPE_KINDS; k++)
         dataset->scratch.mrope[k] = mx_new_n(arena, int32_t, length);
 }
@@ -205,6 +207,13 @@ static bool see_row(MxDataset *dataset, int64_t row, const DataRow *tokens, int6
     int32_t *index = dataset->scratch.mask, *to = out->image + at * out->length;
     DataSeen seen = {.index = index, .pixels = out->pixels + at * out->part.pixels};
     if (out->grids) seen.grids = out->grids + at * out->part.grids;
+    if (out->left) {
+        seen.frames = out->frames + at * out->part.frames;
+        seen.left = out->left + at * out->part.chunks;
+        seen.samples = dataset->scratch.samples;
+        memset(seen.frames, 0, (size_t)out->part.frames * sizeof *seen.frames);
+        memset(seen.left, 0, (size_t)out->part.chunks * sizeof *seen.left);
+    }
     memset(index, 0, (size_t)dataset->config.length * sizeof *index);
     memset(seen.pixels, 0, (size_t)out->part.pixels * sizeof *seen.pixels);
     if (seen.grids) memset(seen.grids, 0, (size_t)out->part.grids * sizeof *seen.grids);

@@ -1,22 +1,22 @@
-/* images.c — the images of records: their files, the tokens that stand for them, and their values
- * in the form that the model reads. The prefetching thread reads the files when a batch is made;
- * that each file is an image is checked when records are read. */
+/* images.c — the images of records (their sounds: sounds.c): their files, the tokens that stand for
+ * them, and their values in the form that the model reads. The prefetching thread reads the files
+ * when a batch is made; that each file is an image is checked when records are read. */
 #include "images.h"
 
 enum { CHANNELS = 3 };
 
 /* ---- what stands for an image */
 
-static bool find_token(MxArena *arena, Seer *seer, MxWhere where, MxError *err) {
-    const char *text = seer->encoder->token;
+bool seer_find_token(MxArena *arena, const Seer *seer, const char *text, const char *what,
+                     MxWhere where, int32_t *token, MxError *err) {
     MxTokens ids;
-    MxEncoding what = {.text = text, .n = strlen(text), .where = where};
-    if (!mx_tokenizer_encode(arena, seer->tokenizer, what, &ids, err)) return false;
+    MxEncoding encoding = {.text = text, .n = strlen(text), .where = where};
+    if (!mx_tokenizer_encode(arena, seer->tokenizer, encoding, &ids, err)) return false;
     if (ids.n != 1)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                       "use_multimodal: the tokenizer has no token \"%s\", which images become",
-                       text);
-    seer->token = ids.ids[0];
+                       "use_multimodal: the tokenizer has no token \"%s\", which %s become", text,
+                       what);
+    *token = ids.ids[0];
     return true;
 }
 
@@ -49,15 +49,17 @@ static int64_t count_tokens(const Seer *seer, const MxImageTiles *tiles) {
     return (int64_t)grid.rows * grid.columns / (seer->vision.pool * seer->vision.pool);
 }
 
-/* The text that becomes the tokens of an image: of its tiles, if they are several, then of all of
- * it. */
-static void add_views(const Seer *seer, const MxImageTiles *tiles, MxText *out) {
+/* Of its tiles, if they are several, then of all of it. That there is one is checked later. */
+void pictures_add_views(const Seer *seer, const Pictures *pictures, int i, MxText *out) {
     const MxEncoder *encoder = seer->encoder;
+    MxImageTiles none = {.rows = 0},
+                 all = i < pictures->n ? tiles_of(seer, pictures->size[i]) : none;
+    const MxImageTiles *tiles = &all;
     mx_text_add(out, "%s%s", encoder->around, encoder->begin);
     for (int64_t view = 1; view <= count_views(tiles); view++) {
         bool is_last = view == count_views(tiles);
         if (is_last) mx_text_add(out, "%s", encoder->whole);
-        for (int64_t i = 0; i < count_tokens(seer, tiles); i++)
+        for (int64_t k = 0; k < count_tokens(seer, tiles); k++)
             mx_text_add(out, "%s", encoder->token);
         if (!is_last)
             mx_text_add(out, "%s", view % tiles->columns ? encoder->beside : encoder->below);
@@ -70,58 +72,19 @@ bool seer_open(MxArena *arena, const MxDataConfig *config, Seer **out, MxError *
     *out = NULL;
     if (!form->vision.images) return true;
     Seer *seer = mx_new(arena, Seer);
-    *seer = (Seer){.form = form, .vision = form->vision, .tokenizer = config->tokenizer};
+    *seer = (Seer){.form = form,
+                   .vision = form->vision,
+                   .tokenizer = config->tokenizer,
+                   .hearing = form->hearing,
+                   .sound_token = -1};
     seer->encoder = form->vision.encoder;
     *out = seer;
     int64_t most = mx_vision_views(&seer->vision) * mx_vision_pixels(&seer->vision);
-    return find_token(arena, seer, config->where, err) &&
+    return seer_find_token(arena, seer, seer->encoder->token, "images", config->where, &seer->token,
+                           err) &&
+           sounds_open(arena, config->where, seer, err) &&
            preprocessor_read(arena, config, seer, err) &&
            mx_images_open(arena, most, &seer->files, err);
-}
-
-int pictures_marked(const Seer *seer, const char *text, size_t n) {
-    int count = 0;
-    size_t bytes = strlen(seer->encoder->mark);
-    for (const char *at = text;
-         (at = memmem(at, n - (size_t)(at - text), seer->encoder->mark, bytes)); at += bytes)
-        count++;
-    return count;
-}
-
-/* Places behind the one that grows. */
-static void move_spans(MxRendered *text, size_t at, size_t more) {
-    for (int i = 0; i < text->n_spans; i++) {
-        if (text->spans[i].start > at) text->spans[i].start += more;
-        if (text->spans[i].end > at) text->spans[i].end += more;
-    }
-}
-
-/* The next image in the place of so many bytes of the text. That there is one is checked later. */
-static void tell_next(const Seer *seer, Pictures *pictures, size_t bytes, MxRendered *text,
-                      MxText *out) {
-    int i = pictures->n_places++;
-    size_t at = out->len;
-    MxImageTiles tiles = {.rows = 0};
-    if (i < pictures->n) tiles = tiles_of(seer, pictures->size[i]);
-    add_views(seer, &tiles, out);
-    move_spans(text, at, out->len - at - bytes);
-}
-
-void pictures_tell(MxArena *arena, const Seer *seer, Pictures *pictures, int n_missing,
-                   MxRendered *text) {
-    const char *mark = seer->encoder->mark, *at = text->text;
-    size_t bytes = strlen(mark), n = text->n;
-    MxText out;
-    mx_text_init(&out, arena);
-    for (int i = 0; i < n_missing; i++) tell_next(seer, pictures, 0, text, &out);
-    for (const char *end = at + n, *next; (next = memmem(at, (size_t)(end - at), mark, bytes));
-         at = next + bytes) {
-        mx_text_addn(&out, at, (size_t)(next - at));
-        tell_next(seer, pictures, bytes, text, &out);
-    }
-    mx_text_addn(&out, at, n - (size_t)(at - text->text));
-    text->text = out.data;
-    text->n = out.len;
 }
 
 int64_t pictures_tokens(const Seer *seer, const Pictures *pictures) {
@@ -130,7 +93,7 @@ int64_t pictures_tokens(const Seer *seer, const Pictures *pictures) {
         MxImageTiles tiles = tiles_of(seer, pictures->size[i]);
         n += count_views(&tiles) * count_tokens(seer, &tiles);
     }
-    return n;
+    return n + sounds_tokens(seer, pictures);
 }
 
 int64_t pictures_views(const Seer *seer, const Pictures *pictures) {
@@ -150,26 +113,42 @@ bool pictures_check(const Seer *seer, const Pictures *pictures, int64_t n_tokens
                        "%d images, but its text has %d places for one (\"%s\"); does the chat "
                        "template tell images?",
                        pictures->n, pictures->n_places, encoder->mark);
+    const SoundFiles *sounds = &pictures->sounds;
+    const MxAudioEncoder *audio = seer->hearing.encoder;
+    if (sounds->n != sounds->n_places)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where,
+                       "%d sounds, but its text has %d places for one (\"%s\"); does the chat "
+                       "template tell sounds?",
+                       sounds->n, sounds->n_places, audio ? audio->mark : "");
     return n_tokens == pictures_tokens(seer, pictures) ||
            mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                   "its text has \"%s\" itself, which only images become", encoder->token);
+                   "its text has \"%s\"%s%s%s itself, which only images%s become", encoder->token,
+                   audio ? " or \"" : "", audio ? audio->token : "", audio ? "\"" : "",
+                   audio ? " and sounds" : "");
 }
 
 /* ---- the files of a record */
 
-static bool add_picture(MxArena *arena, const Seer *seer, const char *name, MxWhere where,
-                        Pictures *out, MxError *err) {
-    const char *path = name;
+bool seer_path(MxArena *arena, const Seer *seer, const char *name, const char *what, MxWhere where,
+               const char **path, MxError *err) {
     bool is_data = !strncmp(name, MX_IMAGE_DATA, strlen(MX_IMAGE_DATA));
+    *path = name;
     if (seer->form->only_data && !is_data)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                       "an image is \"%.60s\", wanted a data: URL; no others are read", name);
+                       "%s is \"%.60s\", wanted a data: URL; no others are read", what, name);
+    if (!is_data && where.file && name[0] != '/')
+        *path = mx_path_join(arena, mx_path_dir(arena, where.file), name);
+    return true;
+}
+
+static bool add_picture(MxArena *arena, const Seer *seer, const char *name, MxWhere where,
+                        Pictures *out, MxError *err) {
+    const char *path;
+    if (!seer_path(arena, seer, name, "an image", where, &path, err)) return false;
     if (out->n == seer->vision.images)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
                        "more images than %lld, as max_num_images_per_example says",
                        (long long)seer->vision.images);
-    if (!is_data && where.file && name[0] != '/')
-        path = mx_path_join(arena, mx_path_dir(arena, where.file), name);
     if (out->n == out->cap) {
         out->cap = out->cap ? 2 * out->cap : 4;
         out->path =
@@ -203,7 +182,7 @@ bool pictures_look(MxArena *arena, const Seer *seer, Pictures *pictures, MxWhere
         if (!mx_image_look(seer->files, pictures->path[i], where, &pictures->size[i], err) ||
             !check_form(seer, pictures->path[i], pictures->size[i], where, err))
             return false;
-    return true;
+    return sounds_look(arena, seer, pictures, where, err);
 }
 
 /* A name, or an object with one. NULL = it says none. */
@@ -266,6 +245,8 @@ static bool add_items(MxArena *arena, const Seer *seer, const MxJson *messages, 
         for (size_t i = 0; i < mx_json_length(content); i++) {
             const MxJson *item = mx_json_at(content, i);
             const char *type = mx_json_string(mx_json_get(item, "type")), *name = name_of(item);
+            bool is_sound = type && !strcmp(type, "audio");
+            if (is_sound && !sounds_add(arena, seer, item, where, out, err)) return false;
             if (!type || strcmp(type, "image")) continue;
             if (!(name ? add_picture(arena, seer, name, where, out, err)
                        : take_next(arena, seer, column, where, out, err)))
@@ -316,7 +297,7 @@ static bool next_view(const Seer *seer, const Pictures *pictures, Count *count) 
 }
 
 void seer_index(const Seer *seer, const Pictures *pictures, const int32_t *tokens, int64_t length,
-                int32_t *index) {
+                int64_t rows, int32_t *index) {
     Count count = {.picture = 0};
     for (int64_t t = 0; t < length; t++) {
         index[t] = 0;
@@ -325,6 +306,7 @@ void seer_index(const Seer *seer, const Pictures *pictures, const int32_t *token
         int64_t first = (count.view - 1) * seer->vision.tokens;
         index[t] = (int32_t)(first + count.tokens - --count.left);
     }
+    sounds_index(seer, pictures, tokens, length, rows, index);
 }
 
 /* Values of a patch, whose first pixel is given, of rows of so many bytes. */
@@ -376,5 +358,5 @@ bool seer_views(const Seer *seer, const Pictures *pictures, MxWhere where, uint8
         if (!mx_image_read(seer->files, pictures->path[i], where, &tiles, rgb, err)) return false;
         view = cut_all(seer, rgb, &tiles, view, out);
     }
-    return true;
+    return !out->left || sounds_read(seer, pictures, where, out->samples, out, err);
 }

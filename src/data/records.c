@@ -61,7 +61,9 @@ RowFill records_fill(MxDataset *dataset, int64_t row, int side, const DataRow *o
 static void leave_mute(const Records *records, RowFill *fill) {
     int32_t *const *field = fill->row->field;
     for (int64_t t = 0; records->mute >= 0 && t < fill->n; t++)
-        if (field[MX_INPUTS][t] == records->mute) field[MX_TARGETS_SEGMENTATION][t] = 0;
+        if (field[MX_INPUTS][t] == records->mute ||
+            (records->seer && seer_reads(records->seer, field[MX_INPUTS][t])))
+            field[MX_TARGETS_SEGMENTATION][t] = 0;
 }
 
 bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err) {
@@ -88,7 +90,8 @@ bool records_see(MxDataset *dataset, int64_t row, const int32_t *tokens, const D
     const Records *records = dataset->source;
     const Record *record = &records->item[row];
     if (!record->pictures) return true;
-    seer_index(records->seer, record->pictures, tokens, dataset->config.length, out->index);
+    seer_index(records->seer, record->pictures, tokens, dataset->config.length,
+               mx_vision_rows(&records->seer->vision), out->index);
     return seer_views(records->seer, record->pictures, record->where, dataset->scratch.rgb, out,
                       err);
 }

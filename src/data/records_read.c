@@ -59,7 +59,8 @@ static bool encode_pieces(MxArena *arena, const Records *records, const Field *t
     int n_missing = count_missing(records, text, &draft->pictures);
     for (int i = first; i < first + records->columns.n_texts; i++, text++) {
         MxRendered told = {.text = (char *)(uintptr_t)text->text, .n = text->bytes};
-        if (records->seer) pictures_tell(arena, records->seer, &draft->pictures, n_missing, &told);
+        if (records->seer)
+            pictures_tell(arena, records->seer, &draft->pictures, n_missing, 0, &told);
         n_missing = 0;
         MxEncoding what = {.text = told.text, .n = told.n, .where = where};
         if (!encode(arena, config->tokenizer, what, i == PROMPT ? of_prompt : of_answer, may_end,
@@ -184,7 +185,7 @@ static Record *keep(Records *records, const Draft *draft) {
 static int64_t count_seen(const Records *records, const MxTokens piece[PIECES]) {
     int64_t n = 0;
     for (int i = PROMPT; i <= ANSWER; i++)
-        for (int64_t k = 0; k < piece[i].n; k++) n += piece[i].ids[k] == records->seer->token;
+        for (int64_t k = 0; k < piece[i].n; k++) n += seer_reads(records->seer, piece[i].ids[k]);
     return n;
 }
 
@@ -197,22 +198,15 @@ static bool check_seen(const Records *records, const Draft *draft, bool is_cut, 
     int64_t found = count_seen(records, draft->piece);
     if (!is_cut || found == wanted)
         return pictures_check(records->seer, pictures, found, where, err);
-    return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                   "its images do not fit into max_target_length (%lld), with %lld tokens",
-                   (long long)records->dataset->config.length, (long long)wanted);
+    return mx_fail(
+        err, MX_EXIT_BAD_INPUT, where,
+        "its images and sounds do not fit into max_target_length (%lld), with %lld tokens",
+        (long long)records->dataset->config.length, (long long)wanted);
 }
 
 static void keep_pictures(Records *records, const Draft *draft, MxWhere where, Record *record) {
-    const Pictures *pictures = &draft->pictures;
-    if (!pictures->n) return;
-    Pictures *kept = mx_new(records->arena, Pictures);
-    kept->path = mx_new_n(records->arena, const char *, pictures->n);
-    kept->size = mx_new_n(records->arena, MxImageSize, pictures->n);
-    memcpy(kept->size, pictures->size, (size_t)pictures->n * sizeof *kept->size);
-    kept->n = pictures->n;
-    for (int i = 0; i < kept->n; i++)
-        kept->path[i] = mx_arena_strdup(records->arena, pictures->path[i]);
-    record->pictures = kept;
+    if (!draft->pictures.n && !draft->pictures.sounds.n) return;
+    record->pictures = pictures_keep(records->arena, &draft->pictures);
     record->where = where;
     record->where.file = mx_arena_strdup(records->arena, where.file);
 }

@@ -44,7 +44,13 @@ typedef struct DataSeen {
     int32_t *index;
     float *pixels;
     MxVisionGrid *grids;
+    float *frames; /* of sounds, see mx_audio_fill; NULL = there is no room for them */
+    int32_t *left;
+    float *samples; /* room for a sound */
 } DataSeen;
+
+/* sounds_most — samples of a sound at most. */
+int64_t sounds_most(const MxHearing *hearing);
 
 /* A kind of dataset: numbered rows, each a pure function of its number. */
 typedef struct DataKind {
@@ -93,8 +99,9 @@ typedef struct DataKind {
 typedef struct DataScratch {
     int64_t *wide;
     int32_t *tokens, *mask;
-    float *reals; /* mx_data_scores' alone: the loader's thread uses the others */
-    uint8_t *rgb; /* a picture; NULL without images */
+    float *reals;   /* mx_data_scores' alone: the loader's thread uses the others */
+    uint8_t *rgb;   /* a picture; NULL without images */
+    float *samples; /* a sound; NULL without */
     int32_t *mrope[MX_MROPE_KINDS];
 } DataScratch;
 

@@ -24,19 +24,34 @@ static bool find_pictures(MxArena *arena, MxWords words, const MxJson *record, M
 
 /* ---- conversations */
 
-static void add_item(MxJson *items, const MxJson *item) {
+/* A sound of OpenAI's interface as a data: URL; NULL = the item is none. */
+static const char *sound_of(MxArena *arena, const MxJson *item) {
+    const MxJson *sound = mx_json_get(item, "input_audio");
+    const char *data = mx_json_string(mx_json_get(sound, "data"));
+    const char *format = mx_json_string(mx_json_get(sound, "format"));
+    return data ? mx_arena_printf(arena, "data:audio/%s;base64,%s", format ? format : "wav", data)
+                : NULL;
+}
+
+static void add_item(MxArena *arena, MxJson *items, const MxJson *item) {
     const char *type = mx_json_string(mx_json_get(item, "type"));
     const MxJson *url = mx_json_get(mx_json_get(item, "image_url"), "url");
-    if (!type || strcmp(type, "image_url") || !url) {
+    const char *sound = sound_of(arena, item);
+    bool is_image = type && url && !strcmp(type, "image_url");
+    bool is_sound = type && sound && !strcmp(type, "input_audio");
+    if (!is_image && !is_sound) {
         mx_json_push(items, item);
         return;
     }
-    MxJson *image = mx_json_push_object(items);
-    mx_json_set_string(image, "type", "image");
-    mx_json_set(image, "url", url);
+    MxJson *made = mx_json_push_object(items);
+    mx_json_set_string(made, "type", is_image ? "image" : "audio");
+    if (is_image)
+        mx_json_set(made, "url", url);
+    else
+        mx_json_set_string(made, "audio", sound);
 }
 
-/* Messages whose images are as transformers has them, which templates know. */
+/* Messages whose images and sounds are as transformers has them, which templates know. */
 static const MxJson *plain_messages(MxArena *arena, const MxJson *messages) {
     MxJson *list = mx_json_put_array(mx_json_object(arena), "messages"), *value;
     const char *name;
@@ -50,7 +65,7 @@ static const MxJson *plain_messages(MxArena *arena, const MxJson *messages) {
             }
             MxJson *items = mx_json_put_array(made, name);
             for (size_t i = 0; i < mx_json_length(value); i++)
-                add_item(items, mx_json_at(value, i));
+                add_item(arena, items, mx_json_at(value, i));
         }
     }
     return list;

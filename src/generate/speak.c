@@ -2,6 +2,8 @@
  * logits of prompts in a file. */
 #include "held.h"
 
+#include "speak.h"
+
 #include <mx/model.h>
 
 #include <stdio.h>
@@ -69,6 +71,7 @@ bool mx_speak_find(MxArena *arena, const char *dir, bool sees, const MxTokenizer
 MxWords mx_speak_words(MxArena *arena, const MxSource *source, const MxTokenizer *tokenizer,
                        const MxSpeak *what, bool only_data) {
     const MxSeerHow how = {.vision = mx_model_vision(source->config),
+                           .hearing = mx_model_hearing(source->config),
                            .tokenizer = tokenizer,
                            .tokenizer_dir = what->tokenizer_dir,
                            .only_data = only_data};
@@ -178,68 +181,12 @@ static bool read_out(MxArena *arena, Speaker *s, MxError *err) {
 
 /* ---- conversations */
 
-static void add_message(const MxSpeak *what, MxJson *request, const char *role, MxEncoding text,
-                        int n_images) {
-    MxJson *messages = mx_json_get(request, "messages");
-    MxJson *message = mx_json_push_object(messages), *items = NULL, *item;
-    MxArena scratch = {.name = "message"};
-    const char *said = mx_arena_strndup(&scratch, text.text, text.n);
-    mx_json_set_string(message, "role", role);
-    if (n_images) items = mx_json_put_array(message, "content");
-    for (int i = 0; i < n_images; i++) {
-        item = mx_json_push_object(items);
-        mx_json_set_string(item, "type", "image");
-        mx_json_set_string(item, "path", what->images[i]);
-    }
-    item = n_images ? mx_json_push_object(items) : message;
-    if (n_images) mx_json_set_string(item, "type", "text");
-    mx_json_set_string(item, n_images ? "text" : "content", said);
-    mx_arena_release(&scratch);
-}
-
-/* A text with the marks of images in the place of image_placeholder, and how many it has. */
-static char *find_marks(MxArena *arena, const Speaker *s, const char *text, int *n) {
-    const MxConfig *c = s->source.config;
-    const char *names[] = {mx_model_vision(c).encoder->mark, c->image_placeholder};
-    MxText out;
-    mx_text_init(&out, arena);
-    *n = 0;
-    while (*text) {
-        size_t bytes = 0;
-        for (int i = 0; i < MX_COUNT(names) && !bytes; i++)
-            if (names[i] && mx_text_has_prefix(text, names[i])) bytes = strlen(names[i]);
-        mx_text_addn(&out, bytes ? names[0] : text, bytes ? strlen(names[0]) : 1);
-        text += bytes ? bytes : 1;
-        *n += bytes > 0;
-    }
-    return out.data;
-}
-
-/* The images stand where the text has marks, those without one before it, as in MaxText. */
-static bool add_marked(MxArena *arena, const Speaker *s, MxJson *request, MxEncoding text) {
-    const MxSpeak *what = s->what;
-    MxText all;
-    int n_marks;
-    if (!what->n_images || !s->source.config->use_multimodal) return false;
-    const char *said = mx_arena_strndup(arena, text.text, text.n);
-    said = find_marks(arena, s, said, &n_marks);
-    if (!n_marks) return false;
-    mx_text_init(&all, arena);
-    for (int i = n_marks; i < what->n_images; i++)
-        mx_text_add(&all, "%s", mx_model_vision(s->source.config).encoder->mark);
-    mx_text_add(&all, "%s", said);
-    MxJson *images = mx_json_put_array(request, "images");
-    for (int i = 0; i < what->n_images; i++) mx_json_push_string(images, what->images[i]);
-    add_message(what, request, "user", (MxEncoding){.text = all.data, .n = all.len}, 0);
-    return true;
-}
-
-/* With the first message of the user go the images. */
+/* With the first message of the user go the images and sounds. */
 static void add_users(MxArena *arena, const Speaker *s, MxJson *request, MxEncoding text) {
     const MxSpeak *what = s->what;
     bool is_first = mx_json_length(mx_json_get(request, "messages")) == (what->system != NULL);
-    if (is_first && add_marked(arena, s, request, text)) return;
-    add_message(what, request, "user", text, is_first ? what->n_images : 0);
+    if (is_first && speak_marked(arena, what, s->source.config, request, text)) return;
+    speak_message(what, request, "user", text, is_first);
 }
 
 static MxJson *new_conversation(MxArena *arena, const MxSpeak *what) {
@@ -247,21 +194,20 @@ static MxJson *new_conversation(MxArena *arena, const MxSpeak *what) {
     mx_json_put_array(request, "messages");
     mx_json_set_bool(request, "add_generation_prompt", true);
     if (what->system)
-        add_message(what, request, "system",
-                    (MxEncoding){.text = what->system, .n = strlen(what->system)}, 0);
+        speak_message(what, request, "system",
+                      (MxEncoding){.text = what->system, .n = strlen(what->system)}, false);
     return request;
 }
 
-/* A line alone: its text, and the images. */
+/* A line alone: its text, and the images and sounds. */
 static bool encode_alone(MxArena *arena, const Speaker *s, MxEncoding line, MxPrompt *out,
                          MxError *err) {
     MxJson *record = mx_json_object(arena);
     *out = (MxPrompt){0};
-    if (!s->what->n_images)
+    if (!(s->what->n_images + s->what->n_sounds))
         return mx_tokenizer_encode(arena, s->how.tokenizer, line, &out->tokens, err);
     mx_json_set_string(record, "prompt", mx_arena_strndup(arena, line.text, line.n));
-    MxJson *images = mx_json_put_array(record, "images");
-    for (int i = 0; i < s->what->n_images; i++) mx_json_push_string(images, s->what->images[i]);
+    speak_name_files(s->what, record);
     return mx_prompt_read(arena, s->words, record, line.where, out, err);
 }
 
@@ -288,7 +234,7 @@ static bool answer_line(Speaker *s, MxJson *request, const MxText *line, MxWhere
               mx_generate(&scratch, s->state, &s->how, &prompt, 1, &made, err);
     if (ok) held_take(&s->held, &scratch, &prompt, true, &s->answer, &made);
     if (ok && s->what->talks)
-        add_message(
+        speak_message(
             s->what, request, "assistant",
             (MxEncoding){.text = made.text, .n = made.text_bytes, .special = true, .where = where},
             0);
@@ -320,7 +266,11 @@ static bool talk(MxArena *arena, Speaker *s, MxError *err) {
     if (s->what->n_images && !s->source.config->use_multimodal)
         return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
                        "--image: the model has no encoder of images that is used here");
-    int64_t capacity = TALK_CAPACITY + s->what->max_tokens, seen = s->what->n_images ? capacity : 0;
+    if (s->what->n_sounds && !mx_model_hearing(s->source.config).encoder)
+        return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                       "--audio: the model has no encoder of sounds that is used here");
+    bool has_files = s->what->n_images + s->what->n_sounds;
+    int64_t capacity = TALK_CAPACITY + s->what->max_tokens, seen = has_files ? capacity : 0;
     return open_model(arena, s, 1, LARGEST_CHUNK, capacity, seen, err) && answer_lines(s, err);
 }
 
@@ -381,7 +331,8 @@ bool mx_speak(MxArena *arena, const char *dir, const MxTokenizer *tokenizer, con
     Speaker s = {.what = what, .dir = dir, .tokenizer = tokenizer};
     if (what->logits && !what->prompts)
         return mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--logits goes with --prompts");
-    if (!find_model(arena, &s, what->prompts || what->n_images, err)) return false;
+    if (!find_model(arena, &s, what->prompts || what->n_images || what->n_sounds, err))
+        return false;
     s.words = mx_speak_words(arena, &s.source, tokenizer, what, false);
     if (what->asks) return ask(arena, &s, err);
     return what->prompts ? read_out(arena, &s, err) : talk(arena, &s, err);

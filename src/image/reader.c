@@ -1,8 +1,8 @@
-/* reader.c — the child process that reads files of pictures, which may do little else (mx_confine).
- * It is asked by messages and answers by messages; pixels come by memory that both see. Whatever is
- * wrong with a file, the child says so if it still can and ends, since the libraries do not come
- * back from their errors; the next request starts another. So a crash or an endless loop is an
- * error here too. */
+/* reader.c — the child process that reads files of pictures or sounds, which may do little else
+ * (mx_confine). It is asked by messages and answers by messages; pixels and samples come by memory
+ * that both see. Whatever is wrong with a file, the child says so if it still can and ends, since
+ * the libraries do not come back from their errors; the next request starts another. So a crash or
+ * an endless loop is an error here too. */
 #include "internal.h"
 
 #include <mx/base_confine.h>
@@ -17,29 +17,34 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 120 * 1000, TEXT_BYTES = 400, PATH_BYTES = 4096, CHANNELS = 3 };
-enum { URL_BYTES = MX_IMAGE_MOST_BYTES / 3 * 4 + PATH_BYTES };
+enum { PATIENCE_MS = 120 * 1000, TEXT_BYTES = 400, PATH_BYTES = 4096 };
 
-struct MxImages {
+struct Reader {
     pthread_mutex_t lock;
-    uint8_t *rgb; /* canvases of a picture, shared with the child */
-    size_t rgb_bytes;
+    const ReaderKind *kind;
+    void *room; /* what is made of a file, shared with the child */
+    size_t room_bytes;
     char *url;   /* the request's, shared too; pages that no URL needed are never there */
     pid_t child; /* 0 = none */
     int line;    /* the socket to it */
 };
 
 typedef struct Request {
-    MxImageTiles wanted; /* no canvases = its size alone */
+    ReaderWish wish;
     char path[PATH_BYTES];
     size_t url_bytes; /* 0 = it is the file of that path */
 } Request;
 
 typedef struct Answer {
     bool is_good;
-    MxImageSize size;
+    ReaderFacts facts;
     char text[TEXT_BYTES]; /* what is wrong */
 } Answer;
+
+/* Of a data: URL in base64. */
+static size_t most_of_url(const ReaderKind *kind) {
+    return (size_t)kind->most_bytes / 3 * 4 + PATH_BYTES;
+}
 
 /* ---- in the child */
 
@@ -59,41 +64,6 @@ _Noreturn void image_fail(const char *fmt, ...) {
     _exit(MX_EXIT_BAD_INPUT);
 }
 
-void image_check_size(int64_t width, int64_t height) {
-    if (width < 1 || height < 1)
-        image_fail("%lld x %lld pixels, wanted at least one", (long long)width, (long long)height);
-    if (width > MX_IMAGE_MOST_PIXELS / height)
-        image_fail("%lld x %lld pixels, wanted at most %d in all", (long long)width,
-                   (long long)height, MX_IMAGE_MOST_PIXELS);
-}
-
-/* Kinds of files by their first bytes; format NULL = known, and not read. */
-static const struct {
-    const char *magic;
-    size_t n;
-    const ImageFormat *format;
-    const char *name;
-} kinds[] = {{"\x89PNG\r\n\x1a\n", 8, &image_png, "PNG"},
-             {"\xff\xd8\xff", 3, &image_jpeg, "JPEG"},
-             {"GIF8", 4, NULL, "GIF"},
-             {"RIFF", 4, NULL, "WebP"},
-             {"BM", 2, NULL, "BMP"},
-             {"II*\0", 4, NULL, "TIFF"},
-             {"MM\0*", 4, NULL, "TIFF"}};
-
-static const ImageFormat *format_of(MxBytes file) {
-    for (int i = 0; i < MX_COUNT(kinds); i++) {
-        if (file.size < kinds[i].n || memcmp(file.data, kinds[i].magic, kinds[i].n)) continue;
-        if (kinds[i].format) return kinds[i].format;
-        image_fail("found a file of %s, wanted PNG or JPEG", kinds[i].name);
-    }
-    image_fail("is no picture of PNG or JPEG");
-}
-
-static size_t bytes_of(MxImageSize size) {
-    return (size_t)(size.width * size.height * CHANNELS);
-}
-
 /* What a data: URL holds. Source: RFC 2397. */
 static MxBytes decode_url(MxArena *arena, const char *url, size_t n) {
     static const char mark[] = ";base64,";
@@ -106,27 +76,22 @@ static MxBytes decode_url(MxArena *arena, const char *url, size_t n) {
     return out;
 }
 
-static void serve(const MxImages *images, const Request *request) {
-    MxArena arena = {.name = "picture"};
+static void serve(const Reader *reader, const Request *request) {
+    MxArena arena = {.name = "file"};
     MxError err = {0};
     MxBytes file;
     Answer a = {.is_good = true};
-    uint8_t *rgb = NULL;
     if (request->url_bytes)
-        file = decode_url(&arena, images->url, request->url_bytes);
-    else if (!mx_file_read(&arena, request->path, MX_IMAGE_MOST_BYTES, &file, &err))
+        file = decode_url(&arena, reader->url, request->url_bytes);
+    else if (!mx_file_read(&arena, request->path, (size_t)reader->kind->most_bytes, &file, &err))
         image_fail("%s", err.text.data);
-    const MxImageTiles *wanted = &request->wanted;
-    format_of(file)->decode(&arena, file, &a.size, wanted->n ? &rgb : NULL);
-    uint8_t *to = images->rgb;
-    for (int i = 0; i < wanted->n; to += bytes_of(wanted->canvas[i++].canvas))
-        mx_image_resize(rgb, a.size, to, wanted->canvas[i]);
+    reader->kind->read(&arena, file, &request->wish, reader->room, reader->room_bytes, &a.facts);
     mx_arena_release(&arena);
     answer(&a);
 }
 
 /* Whoever stops the run stops the other end too. */
-static _Noreturn void run_child(const MxImages *images, int line) {
+static _Noreturn void run_child(const Reader *reader, int line) {
     Request request;
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
@@ -134,112 +99,105 @@ static _Noreturn void run_child(const MxImages *images, int line) {
     if (dup2(line, LINE) != LINE) _exit(MX_EXIT_IO);
     close_range(LINE + 1, ~0U, 0);
     mx_confine(MX_CONFINE_TO_READING);
-    while (read(LINE, &request, sizeof request) == sizeof request) serve(images, &request);
+    while (read(LINE, &request, sizeof request) == sizeof request) serve(reader, &request);
     _exit(MX_EXIT_OK);
 }
 
 /* ---- in the parent */
 
-static bool start(MxImages *images, MxError *err) {
+static bool start(Reader *reader, MxError *err) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
-        return mx_fail_errno(err, "could not open a socket to a reader of images");
+        return mx_fail_errno(err, "could not open a socket to a reader of %ss", reader->kind->name);
     pid_t pid = fork();
     if (!pid) {
         close(ends[0]);
-        run_child(images, ends[1]);
+        run_child(reader, ends[1]);
     }
     close(ends[1]);
     if (pid < 0) {
         close(ends[0]);
-        return mx_fail_errno(err, "could not start a reader of images");
+        return mx_fail_errno(err, "could not start a reader of %ss", reader->kind->name);
     }
-    images->child = pid;
-    images->line = ends[0];
+    reader->child = pid;
+    reader->line = ends[0];
     return true;
 }
 
 /* Its end, as waitpid tells it. */
-static int stop(MxImages *images) {
+static int stop(Reader *reader) {
     int status = 0;
-    close(images->line);
-    while (waitpid(images->child, &status, 0) < 0 && errno == EINTR) continue;
-    images->child = 0;
+    close(reader->line);
+    while (waitpid(reader->child, &status, 0) < 0 && errno == EINTR) continue;
+    reader->child = 0;
     return status;
 }
 
-static bool await(const MxImages *images, Answer *a) {
-    struct pollfd line = {.fd = images->line, .events = POLLIN};
+static bool await(const Reader *reader, Answer *a) {
+    struct pollfd line = {.fd = reader->line, .events = POLLIN};
     int n;
     while ((n = poll(&line, 1, PATIENCE_MS)) < 0 && errno == EINTR) continue;
-    if (!n) kill(images->child, SIGKILL);
-    return n > 0 && recv(images->line, a, sizeof *a, 0) == sizeof *a;
+    if (!n) kill(reader->child, SIGKILL);
+    return n > 0 && recv(reader->line, a, sizeof *a, 0) == sizeof *a;
 }
 
-static bool ask(MxImages *images, const Request *request, MxWhere where, Answer *a, MxError *err) {
+static bool ask(Reader *reader, const Request *request, MxWhere where, Answer *a, MxError *err) {
     const char *path = request->url_bytes ? MX_IMAGE_DATA " …" : request->path;
-    if (!images->child && !start(images, err)) return false;
+    if (!reader->child && !start(reader, err)) return false;
     *a = (Answer){0};
-    bool is_sent = send(images->line, request, sizeof *request, MSG_NOSIGNAL) == sizeof *request;
-    bool is_answered = is_sent && await(images, a);
+    bool is_sent = send(reader->line, request, sizeof *request, MSG_NOSIGNAL) == sizeof *request;
+    bool is_answered = is_sent && await(reader, a);
     if (is_answered && a->is_good) return true;
-    int status = stop(images);
+    int status = stop(reader);
     if (is_answered)
-        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "image \"%s\": %s", path, a->text);
-    return mx_fail(err, MX_EXIT_BAD_INPUT, where, "image \"%s\": the process that read it %s", path,
+        return mx_fail(err, MX_EXIT_BAD_INPUT, where, "%s \"%s\": %s", reader->kind->name, path,
+                       a->text);
+    return mx_fail(err, MX_EXIT_BAD_INPUT, where, "%s \"%s\": the process that read it %s",
+                   reader->kind->name, path,
                    WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL ? "crashed; is it damaged?"
                                                                       : "did not come to an end");
 }
 
-static bool ask_for(MxImages *images, const MxImageTiles *tiles, const char *path, MxWhere where,
+static bool ask_for(Reader *reader, const char *path, MxWhere where, const ReaderWish *wish,
                     Answer *a, MxError *err) {
-    Request request = {.wanted = *tiles};
+    Request request = {.wish = *wish};
+    const char *name = reader->kind->name;
     size_t n = strlen(path);
     if (!strncmp(path, MX_IMAGE_DATA, strlen(MX_IMAGE_DATA))) {
-        if (n > URL_BYTES)
+        if (n > most_of_url(reader->kind))
             return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                           "the data: URL of an image has %zu bytes, wanted at most %d", n,
-                           URL_BYTES);
-        memcpy(images->url, path, n);
+                           "the data: URL of a file (%s) has %zu bytes, wanted at most %zu", name,
+                           n, most_of_url(reader->kind));
+        memcpy(reader->url, path, n);
         request.url_bytes = n;
-        return ask(images, &request, where, a, err);
+        return ask(reader, &request, where, a, err);
     }
     if (n >= sizeof request.path)
         return mx_fail(err, MX_EXIT_BAD_INPUT, where,
-                       "the name of an image has %zu bytes, wanted at most %d", n, PATH_BYTES - 1);
+                       "the name of an %s has %zu bytes, wanted at most %d", name, n,
+                       PATH_BYTES - 1);
     memcpy(request.path, path, n);
-    return ask(images, &request, where, a, err);
+    return ask(reader, &request, where, a, err);
 }
 
-bool mx_image_look(MxImages *images, const char *path, MxWhere where, MxImageSize *out,
-                   MxError *err) {
+bool image_reader_ask(Reader *reader, const char *path, MxWhere where, const ReaderWish *wish,
+                      ReaderFacts *facts, void *out, size_t bytes, MxError *err) {
     Answer a;
-    pthread_mutex_lock(&images->lock);
-    bool ok = ask_for(images, &(MxImageTiles){0}, path, where, &a, err);
-    pthread_mutex_unlock(&images->lock);
-    if (ok) *out = a.size;
-    return ok;
-}
-
-bool mx_image_read(MxImages *images, const char *path, MxWhere where, const MxImageTiles *tiles,
-                   uint8_t *rgb, MxError *err) {
-    Answer a;
-    size_t bytes = 0;
-    for (int i = 0; i < tiles->n; i++) bytes += bytes_of(tiles->canvas[i].canvas);
-    MX_ASSERT(tiles->n && bytes <= images->rgb_bytes);
-    pthread_mutex_lock(&images->lock);
-    bool ok = ask_for(images, tiles, path, where, &a, err);
-    if (ok) memcpy(rgb, images->rgb, bytes);
-    pthread_mutex_unlock(&images->lock);
+    MX_ASSERT(bytes <= reader->room_bytes);
+    pthread_mutex_lock(&reader->lock);
+    bool ok = ask_for(reader, path, where, wish, &a, err);
+    if (ok && bytes) memcpy(out, reader->room, bytes);
+    pthread_mutex_unlock(&reader->lock);
+    if (ok) *facts = a.facts;
     return ok;
 }
 
 static void close_on_release(void *data) {
-    MxImages *images = data;
-    if (images->child) stop(images);
-    munmap(images->rgb, images->rgb_bytes);
-    munmap(images->url, URL_BYTES);
-    pthread_mutex_destroy(&images->lock);
+    Reader *reader = data;
+    if (reader->child) stop(reader);
+    munmap(reader->room, reader->room_bytes);
+    munmap(reader->url, most_of_url(reader->kind));
+    pthread_mutex_destroy(&reader->lock);
 }
 
 static void *share(size_t bytes) {
@@ -248,19 +206,20 @@ static void *share(size_t bytes) {
     return at == MAP_FAILED ? NULL : at;
 }
 
-bool mx_images_open(MxArena *arena, int64_t most_pixels, MxImages **out, MxError *err) {
-    MX_ASSERT(most_pixels > 0);
-    MxImages *images = mx_new(arena, MxImages);
-    *images = (MxImages){.rgb_bytes = (size_t)most_pixels * CHANNELS};
-    images->rgb = share(images->rgb_bytes);
-    images->url = images->rgb ? share(URL_BYTES) : NULL;
-    if (!images->url) {
-        mx_fail_errno(err, "no memory to share with a reader of images");
-        if (images->rgb) munmap(images->rgb, images->rgb_bytes);
+bool image_reader_open(MxArena *arena, const ReaderKind *kind, size_t room_bytes, Reader **out,
+                       MxError *err) {
+    MX_ASSERT(room_bytes > 0);
+    Reader *reader = mx_new(arena, Reader);
+    *reader = (Reader){.kind = kind, .room_bytes = room_bytes};
+    reader->room = share(room_bytes);
+    reader->url = reader->room ? share(most_of_url(kind)) : NULL;
+    if (!reader->url) {
+        mx_fail_errno(err, "no memory to share with a reader of %ss", kind->name);
+        if (reader->room) munmap(reader->room, reader->room_bytes);
         return false;
     }
-    pthread_mutex_init(&images->lock, NULL);
-    mx_arena_on_release(arena, close_on_release, images);
-    *out = images;
+    pthread_mutex_init(&reader->lock, NULL);
+    mx_arena_on_release(arena, close_on_release, reader);
+    *out = reader;
     return true;
 }

@@ -93,7 +93,7 @@ static void read(MxTrainState *s, MxTrace *t, bool is_eval, MxModelInputs *in) {
     }
     for (int k = 0; own->vision.has_mrope && k < MX_MROPE_KINDS; k++)
         own->turned[k] = mx_variable(t, batch[own->mrope[k]]);
-    own->read.sounds = sounds_read(t, batch, &own->sounds);
+    own->read.sounds = sounds_trace(t, batch, &own->sounds);
     in->images = &own->read;
     if (own->vision.has_mrope) in->mrope = own->turned;
 }

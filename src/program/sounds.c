@@ -47,7 +47,7 @@ void sounds_declare(MxTrainState *s, Sounds *own) {
         program_give(s, own->ended[i], own->facts.ended[i]);
 }
 
-const MxModelSounds *sounds_read(MxTrace *t, const int *batch, Sounds *own) {
+const MxModelSounds *sounds_trace(MxTrace *t, const int *batch, Sounds *own) {
     if (!own->hearing.encoder) return NULL;
     own->read = (MxModelSounds){.patches = mx_variable(t, batch[own->patches]),
                                 .window = mx_variable(t, batch[own->window]),

@@ -12,10 +12,10 @@ typedef struct Sounds {
     MxModelSounds read;                                    /* by the pass that is being traced */
 } Sounds;
 
-/* sounds_declare — the inputs. sounds_read — their values in a pass over a batch, whose variables
+/* sounds_declare — the inputs. sounds_trace — their values in a pass over a batch, whose variables
  * these are; NULL = there are none. sounds_give — what a batch has of them. */
 void sounds_declare(MxTrainState *s, Sounds *own);
-const MxModelSounds *sounds_read(MxTrace *t, const int *batch, Sounds *own);
+const MxModelSounds *sounds_trace(MxTrace *t, const int *batch, Sounds *own);
 void sounds_give(Sounds *own, const MxBatch *batch);
 
 /* sounds_room — arrays for so many rows. sounds_row — of the r-th. */

@@ -16,14 +16,23 @@ static bool is_image_part(const MxJson *part) {
     return type && (!strcmp(type, "image_url") || !strcmp(type, "image"));
 }
 
+static bool is_sound_part(const MxJson *part) {
+    const char *type = mx_json_string(mx_json_get(part, "type"));
+    if (type && !strcmp(type, "audio")) return mx_json_string(mx_json_get(part, "audio")) != NULL;
+    return type && !strcmp(type, "input_audio") &&
+           mx_json_string(mx_json_get(mx_json_get(part, "input_audio"), "data")) != NULL;
+}
+
 static bool check_parts(const MxJson *parts, size_t message, MxError *err) {
     for (size_t i = 0; i < mx_json_length(parts); i++) {
         const MxJson *part = mx_json_at(parts, i);
-        if (!is_text_part(part) && !is_image_part(part))
-            return mx_fail(err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
-                           "messages[%zu].content[%zu]: wanted {\"type\": \"text\", \"text\": a "
-                           "text} or {\"type\": \"image_url\", \"image_url\": {\"url\": …}}",
-                           message, i);
+        if (!is_text_part(part) && !is_image_part(part) && !is_sound_part(part))
+            return mx_fail(
+                err, MX_EXIT_BAD_INPUT, MX_NOWHERE,
+                "messages[%zu].content[%zu]: wanted {\"type\": \"text\", \"text\": a "
+                "text}, {\"type\": \"image_url\", \"image_url\": {\"url\": …}} or {\"type\": "
+                "\"input_audio\", \"input_audio\": {\"data\": …, \"format\": …}}",
+                message, i);
     }
     return true;
 }

@@ -148,12 +148,15 @@ static bool set_sampling(MxArena *arena, Given given, const MxConfig *c, MxError
     return true;
 }
 
-/* Names with commas between them. */
-static void set_images(MxArena *arena, Given given, MxSpeak *speak, const char *names) {
-    if (!names || decode_is_said(find(given, "--image"))) return;
-    for (size_t n; *names; names += n + (names[n] == ',')) {
-        n = strcspn(names, ",");
-        if (n) speak->images[speak->n_images++] = mx_arena_strndup(arena, names, n);
+/* Names with commas between them, unless an option has named files. */
+static void set_files(MxArena *arena, Given given, const char *option, const char *names,
+                      const char ***files, int *n) {
+    if (!names || decode_is_said(find(given, option))) return;
+    *files =
+        mx_arena_grow(arena, *files, (size_t)*n, (size_t)*n + strlen(names) + 1, sizeof **files);
+    for (size_t bytes; *names; names += bytes + (names[bytes] == ',')) {
+        bytes = strcspn(names, ",");
+        if (bytes) (*files)[(*n)++] = mx_arena_strndup(arena, names, bytes);
     }
 }
 
@@ -166,15 +169,15 @@ static int64_t most_tokens(const MxConfig *c) {
 static bool set_options(MxArena *arena, Given given, CommandLine *line, MxError *err) {
     const MxConfig *c = line->config;
     MxSpeak *speak = &line->speak;
-    size_t room = c->image_path ? strlen(c->image_path) : 0;
-    speak->images = mx_arena_grow(arena, speak->images, (size_t)speak->n_images,
-                                  (size_t)speak->n_images + room + 1, sizeof *speak->images);
     speak->asks = !speak->prompts && !speak->talks;
     speak->system = c->system_prompt;
     speak->sampling.tempers_last = true;
     set(given, "--max-tokens", mx_arena_printf(arena, "%lld", (long long)most_tokens(c)));
-    if (!speak->prompts) set_images(arena, given, speak, c->image_path);
-    if (speak->asks) speak->talks = c->use_chat_template || speak->n_images;
+    if (!speak->prompts) {
+        set_files(arena, given, "--image", c->image_path, &speak->images, &speak->n_images);
+        set_files(arena, given, "--audio", c->audio_path, &speak->sounds, &speak->n_sounds);
+    }
+    if (speak->asks) speak->talks = c->use_chat_template || speak->n_images || speak->n_sounds;
     return set_sampling(arena, given, c, err);
 }
 

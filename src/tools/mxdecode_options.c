@@ -161,6 +161,13 @@ static int list_sides(CommandLine *line, Side *out) {
           .doc = "add a picture (PNG, JPEG) before each line of stdin, or before the first one "
                  "with --chat; may be repeated"}},
         {REPLIES,
+         {.name = "--audio",
+          .is_main = true,
+          .value = k->sounds,
+          .count = &k->n_sounds,
+          .takes = "FILE",
+          .doc = "add a sound (WAV, FLAC, Ogg, MP3) in the same way; may be repeated"}},
+        {REPLIES,
          {.name = "--prompts",
           .is_main = true,
           .value = &k->prompts,
@@ -336,6 +343,7 @@ bool decode_read_command_line(int argc, char **argv, MxArena *arena, const Mode 
     Chosen *chosen = mx_new_n(arena, Chosen, n);
     k->stops = mx_new_n(arena, const char *, argc + 1);
     k->images = mx_new_n(arena, const char *, argc + 1);
+    k->sounds = mx_new_n(arena, const char *, argc + 1);
     Side sides[MOST_SIDES];
     int n_modes = n - 1, n_sides = list_sides(line, sides);
     n_sides += list_written(&line->speak, sides + n_sides);

@@ -71,7 +71,9 @@ static const char *format_of(const MxConfig *c) {
 /* As the model sees them. */
 static MxDataImages images_of(const MxConfig *c, bool is_eval) {
     const MxYaml *columns = is_eval ? c->eval_image_column : c->train_image_column;
-    MxDataImages images = {.vision = mx_model_vision(c), .placeholder = c->image_placeholder};
+    MxDataImages images = {.vision = mx_model_vision(c),
+                           .hearing = mx_model_hearing(c),
+                           .placeholder = c->image_placeholder};
     bool is_list = columns->kind == MX_YAML_LIST;
     images.n_columns = is_list ? columns->n : 1;
     for (int i = 0; images.vision.images && i < images.n_columns; i++)

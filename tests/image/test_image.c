@@ -1,5 +1,7 @@
 /* test_image.c — files of pictures against the pixels that transformers' image processor of Gemma 3
  * makes of them (scripts/golden_images.py), and files that are none. */
+#include "image_test.h"
+
 #include <mx/image.h>
 
 #include <check.h>
@@ -212,5 +214,6 @@ int main(void) {
     tcase_add_test(tcase, damage_is_told);
     tcase_add_test(tcase, means_are_weighed);
     suite_add_tcase(suite, tcase);
+    suite_add_tcase(suite, sound_case());
     return RUN_SUITES(suite);
 }

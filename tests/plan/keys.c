@@ -135,6 +135,8 @@ static const struct {
     {MX_KEY_system_prompt, "x"},
     {MX_KEY_image_path, "x.png"},
     {MX_KEY_image_placeholder, "x"},
+    {MX_KEY_audio_path, "x.wav"},
+    {MX_KEY_audio_placeholder, "x"},
     {MX_KEY_decode_sampling_strategy, "weighted"},
     {MX_KEY_autoregressive_decode_assert, "x"},
     {MX_KEY_kv_quant_axis, "dkv"},
@@ -339,6 +341,8 @@ static const struct {
     {MX_KEY_autoregressive_decode_assert, "the same"},
     {MX_KEY_image_path, "tests/cli/images.sh: a reply to a prompt of a config"},
     {MX_KEY_image_placeholder, "the same, and tests/data/test_turns.c"},
+    {MX_KEY_audio_path, "tests/cli/sounds.sh: a reply to a prompt of a config"},
+    {MX_KEY_audio_placeholder, "the same"},
     {MX_KEY_sharding_strict, "tests/plan/errors.c: rules that are passed over"},
 };
 
