@@ -28,7 +28,9 @@ static void tear_down(void) {
 
 /* The script's sound. */
 static int16_t sample(int64_t i) {
-    return i >= 1800 && i < 2600 ? 0 : (int16_t)(((7 * i * i + 13 * i) % 2001 - 1000) * 16);
+    bool is_pause = i >= 1800 && i < 2600;
+    int64_t wave = ((7 * i * i + 13 * i) % 2001 - 1000) * 16;
+    return is_pause ? (int16_t)0 : (int16_t)wave;
 }
 
 static const char *file_named(const char *name) {
