@@ -322,7 +322,7 @@ SUITE.guarded-golden := $(call train_on,guarded,golden)
 SUITE.guarded-preference := $(call train_on,guarded,post-training)
 SUITE.guarded-checkpoints := $(call train_on,guarded,checkpoints)
 SUITE.guarded-ranks := MX_BACKEND=guarded CK_RUN_SUITE=mpi/checkpoints $(MPIRUN) -n 2 $B/test_mpi
-SUITE.fibers-kernels := CK_TIMEOUT_MULTIPLIER=6 MX_BACKEND=fibers CK_RUN_SUITE=kernels $B/test_device
+SUITE.fibers-kernels := export CK_TIMEOUT_MULTIPLIER=6 MX_BACKEND=fibers; CK_RUN_SUITE=backends $B/test_device && CK_RUN_SUITE=kernels $B/test_device
 # Of some minutes: only if it is asked for.
 SUITE.fibers-run := MX_BACKEND=fibers $B/test_run
 SUITE.fibers-golden := CK_TIMEOUT_MULTIPLIER=6 $(call train_on,fibers,golden)
@@ -334,7 +334,7 @@ check-longer:  ## run the suites that make test leaves out: more ranks, machines
 	@$(MAKE) -s check SUITES='$(LONGER)'
 check-%: tests ; $(call suite,$*)
 check-fibers-kernels check-fibers-run check-fibers-golden: $B/mxtrain_fibers.so
-check-levels: $B/mxtrain $B/mxtrain_fibers.so $B/test_device $B/test_run $B/test_train  ## test kernels, programs and training at every processor level below the machine's
+check-levels: $B/mxtrain $B/test_device $B/test_run $B/test_train  ## test kernels, programs and training at every processor level below the machine's
 	@tests/levels.sh $B $(or $(JOBS),$(shell nproc))
 check-guarded: tests  ## run all tests of programs on a backend whose memory the host cannot access
 	@tests/check.sh $B/check-guarded $(or $(JOBS),$(shell nproc)) $(foreach s,$(GUARDED_ROOMS),'guarded-$s: MX_BACKEND=guarded CK_TIMEOUT_MULTIPLIER=10 $(call suite,$s)')

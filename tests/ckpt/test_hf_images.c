@@ -5,7 +5,7 @@
 static const char *const eyes[] = {
     "images/gemma3_sees",     "119", "images/llama4_sees",       "51", "images/gemma4_sees",  "104",
     "images/qwen3_vl_sees",   "82",  "images/qwen3_vl_moe_sees", "83", "images/qwen3_5_sees", "127",
-    "images/qwen3_omni_sees", "113", "sounds/qwen3_omni_hears",  "74"};
+    "images/qwen3_omni_sees", "113", "sounds/qwen3_omni_hears",  "75"};
 
 /* The encoder of images is read if asked for, and written back. */
 START_TEST(encoders_go_both_ways) {

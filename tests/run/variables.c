@@ -36,7 +36,7 @@ START_TEST(boxes_move) {
         {3, {1, 2, 0}, {3, 4, DEPTH}},          {3, {4, 6, 1}, {1, 1, 2}},
         {3, {0, 0, 2}, {ROWS, COLUMNS, 1}},     {3, {1, 1, 1}, {2, 0, 1}},
     };
-    MxRun *run = open_run(backend_names[_i]);
+    MxRun *run = open_run(backend_name(_i));
     float all[N], want[N], part[N], back[N];
     const MxBox whole = mx_run_box(run, 0);
     for (int k = 0; k < MX_COUNT(boxes); k++) {
@@ -58,7 +58,7 @@ START_TEST(boxes_move) {
 END_TEST
 
 START_TEST(scalars_move) {
-    MxRun *run = open_run(backend_names[_i]);
+    MxRun *run = open_run(backend_name(_i));
     const MxBf16 x = mx_f32_to_bf16(1.5f);
     MxBf16 back = mx_f32_to_bf16(0);
     ck_assert_int_eq(mx_run_box(run, 2).rank, 0);

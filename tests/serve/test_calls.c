@@ -453,9 +453,9 @@ static bool is_json(const MxText *text) {
     return false;
 }
 
-/* Whether a byte goes on with the end of a value, if there is one. JSON ends otherwise. */
+/* Whether a byte goes on with the end of a value, if there is one; JSON ends otherwise. */
 static bool closes(const MxText *text, const char *end, int32_t byte) {
-    for (size_t k = strlen(end); k-- && !is_json(text);)
+    for (size_t k = strlen(end); k--;)
         if (k <= text->len && !memcmp(text->data + text->len - k, end, k))
             return (uint8_t)end[k] == byte;
     return false;
@@ -468,9 +468,10 @@ static const char *write_answer(MxGuide *guide, const char *end, uint64_t seed) 
     float logits[VOCAB];
     mx_guided_init(&text, &arena, guide);
     for (int n = 0;; n++) {
-        int32_t best = -1;
+        int32_t best = 0;
         double most = -1;
         const bool closed = text.bytes.len && text.bytes.data[text.bytes.len - 1] == '}';
+        const char *close = n > FEW && !is_json(&text.bytes) ? end : "";
         memset(logits, 0, sizeof logits);
         ck_assert_msg(n < MOST, "%.900s", text.bytes.data);
         ck_assert(mx_guided_limit(&text, logits, VOCAB));
@@ -481,11 +482,10 @@ static const char *write_answer(MxGuide *guide, const char *end, uint64_t seed) 
                  is_odd =
                      (id < ' ' && !(id == '\n' && closed && n > FREE)) || id > '~' || id == '>';
             double worth = (double)mx_uniform(w[0]) + (n > FREE && ends) * (id == EOS ? 4 : 1) +
-                           2 * (n > FEW && closes(&text.bytes, end, id)) - (is_odd && id != EOS);
+                           2 * closes(&text.bytes, close, id) - (is_odd && id != EOS);
             if (!isinf(logits[id]) && worth > most) most = worth, best = id;
         }
-        if (best < 0) /* only odd ones may come */
-            for (best = 0; isinf(logits[best]);) best++;
+        while (isinf(logits[best])) best++; /* only odd ones may come */
         if (best == EOS || mx_guided_accept(&text, best)) return text.bytes.data;
     }
 }
