@@ -321,22 +321,26 @@ static void add_special(const MxGgufTokenizer *t, MxGguf *out) {
     mx_gguf_add_bool(out, "tokenizer.ggml.add_eos_token", t->adds_eos);
 }
 
-/* The template of tokenizer_config.json, of several the default one, or that of its own file. */
-static bool add_template(const Vocabulary *v, MxGguf *out) {
-    const char *own = mx_path_join(v->arena, v->tokenizer->dir, "chat_template.jinja");
-    MxBytes file;
-    const MxJson *config = read_json(v, "tokenizer_config.json");
-    const MxJson *said = mx_json_get(config, "chat_template");
+/* The template of a file; of several the default one. NULL = it has none. */
+static const char *find_template(const MxJson *file) {
+    const MxJson *said = mx_json_get(file, "chat_template");
     const char *text = mx_json_string(said);
     for (size_t i = 0; !text && i < mx_json_length(said); i++) {
         const char *name = mx_json_string(mx_json_get(mx_json_at(said, i), "name"));
         if (name && !strcmp(name, "default"))
             text = mx_json_string(mx_json_get(mx_json_at(said, i), "template"));
     }
-    if (!text && mx_file_exists(own)) {
-        if (!mx_file_read(v->arena, own, LARGEST, &file, v->err)) return false;
-        text = (const char *)file.data;
-    }
+    return text;
+}
+
+/* From the first file that has one, in the order of src/chat/open.c. */
+static bool add_template(const Vocabulary *v, MxGguf *out) {
+    static const char *const files[] = {"chat_template.json", "tokenizer_config.json"};
+    const char *own = mx_path_join(v->arena, v->tokenizer->dir, "chat_template.jinja");
+    MxBytes file = {0};
+    if (mx_file_exists(own) && !mx_file_read(v->arena, own, LARGEST, &file, v->err)) return false;
+    const char *text = (const char *)file.data;
+    for (int i = 0; !text && i < MX_COUNT(files); i++) text = find_template(read_json(v, files[i]));
     if (text) mx_gguf_add_text(out, "tokenizer.chat_template", text);
     return !v->err->count;
 }

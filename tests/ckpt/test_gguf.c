@@ -275,6 +275,36 @@ START_TEST(vocabularies_are_those_of_llama_cpp) {
 }
 END_TEST
 
+static const char *template_of(void) {
+    MxGguf gguf;
+    MxText notes;
+    mx_text_init(&notes, &arena);
+    mx_gguf_init(&gguf, &arena);
+    const MxGgufTokenizer from = {.dir = folder, .bos = -1, .eos = -1, .unk = -1, .pad = -1};
+    ck_ok(gguf_add_vocabulary(&arena, &from, 2000, &gguf, &notes, &err));
+    Reader r = {.file = {(uint8_t *)gguf.facts.data, gguf.facts.len}};
+    const MxJson *facts = take_facts(&r, gguf.n);
+    return mx_json_string(mx_json_get(mx_json_get(facts, "tokenizer.chat_template"), "value"));
+}
+
+/* In the order in which transformers looks for them. */
+START_TEST(templates_go_along) {
+    static const char *const configs[] = {
+        "{\"chat_template\": \"of the config\"}",
+        "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"of tools\"}, {\"name\": "
+        "\"default\", \"template\": \"of the config\"}]}"};
+    put_changed("tokenizer.json", goldens_need(&arena, "hf/tokenizers/qwen/tokenizer.json"), NULL,
+                NULL);
+    ck_assert_ptr_null(template_of());
+    for (int i = 0; i < MX_COUNT(configs); i++) {
+        put_content("tokenizer_config.json", configs[i], strlen(configs[i]));
+        ck_assert_str_eq(template_of(), "of the config");
+    }
+    put_content("chat_template.jinja", "of its file", strlen("of its file"));
+    ck_assert_str_eq(template_of(), "of its file");
+}
+END_TEST
+
 /* ---- of runs, and what cannot be */
 
 START_TEST(runs_become_such_files) {
@@ -328,6 +358,7 @@ Suite *gguf_suite(void) {
     TCase *tcase = add_case(suite, "files");
     tcase_add_loop_test(tcase, models_are_those_of_llama_cpp, 0, MX_COUNT(models));
     tcase_add_loop_test(tcase, vocabularies_are_those_of_llama_cpp, 0, MX_COUNT(tokenizers));
+    tcase_add_test(tcase, templates_go_along);
     tcase_add_test(tcase, runs_become_such_files);
     tcase_add_test(tcase, others_are_refused);
     return suite;
