@@ -25,9 +25,10 @@ void mx_gguf_add_texts(MxGguf *gguf, const char *key, const MxBytes *values, int
 
 /* mx_gguf_create — a new file up to its arrays, which are MX_F32 or MX_BF16; their bytes follow in
  * the order given, by mx_tensors_append in pieces of any size, and mx_gguf_end behind each. The
- * caller closes fd. Not synced. */
+ * caller closes fd. Not synced. mx_gguf_room — bytes from an array's first to the next one's. */
 bool mx_gguf_create(const char *path, const MxGguf *gguf, const MxTensor *tensors, int n, int *fd,
                     MxError *err);
 bool mx_gguf_end(const char *path, int fd, const MxTensor *tensor, MxError *err);
+int64_t mx_gguf_room(const MxTensor *tensor);
 
 #endif

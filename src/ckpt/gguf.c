@@ -6,12 +6,11 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* ---- what llama.cpp knows */
 
 /* Families. */
-typedef struct Arch {
+struct GgufArch {
     const char *decoder_block, *name;
     bool are_neighbours; /* rotated pairs are */
     bool norms_around;   /* norms before and after both blocks */
@@ -19,9 +18,9 @@ typedef struct Arch {
     bool sizes_experts;  /* width of experts beside that of dense layers */
     int wide_layers;     /* of the model in which scores are divided by the square root of emb_dim
                             a head, not of a head's width; 0 = there is none */
-} Arch;
+};
 
-static const Arch archs[] = {
+static const GgufArch archs[] = {
     {.decoder_block = "llama2", .name = "llama", .are_neighbours = true},
     {.decoder_block = "mistral", .name = "llama", .are_neighbours = true},
     {.decoder_block = "mixtral", .name = "llama", .are_neighbours = true},
@@ -88,7 +87,7 @@ static const Name of_layer[] = {
     {.theirs = "block_sparse_moe.experts.%d.w2.weight", .name = "ffn_down_exps.weight"},
 };
 
-static const Arch *find_arch(const MxHfModel *model) {
+static const GgufArch *find_arch(const MxHfModel *model) {
     for (int i = 0; i < MX_COUNT(archs); i++)
         if (!strcmp(archs[i].decoder_block, model->decoder_block)) return &archs[i];
     return NULL;
@@ -101,8 +100,8 @@ static bool refuse(const MxCkptRef *from, const char *what, MxError *err) {
                    "--to-gguf makes no such model: %s", what);
 }
 
-static bool check(const MxCkptRef *from, const MxHfModel *model, const Arch *arch, MxArena *arena,
-                  MxError *err) {
+static bool check(const MxCkptRef *from, const MxHfModel *model, const GgufArch *arch,
+                  MxArena *arena, MxError *err) {
     if (!arch) {
         MxText known;
         mx_text_init(&known, arena);
@@ -140,21 +139,11 @@ static bool check(const MxCkptRef *from, const MxHfModel *model, const Arch *arc
 
 /* ---- facts */
 
-typedef struct Export {
-    HfMaker made;
-    const MxGgufExport *how;
-    const Arch *arch;
-    MxGguf facts;
-    struct Output *outputs;
-    int n;
-    const float *stretch; /* of the rotation, one a pair */
-} Export;
-
-static const char *key(Export *x, const char *name) {
+static const char *key(GgufExport *x, const char *name) {
     return mx_arena_printf(&x->made.arena, "%s.%s", x->arch->name, name);
 }
 
-static void add_rotation(Export *x, const MxHfModel *model) {
+static void add_rotation(GgufExport *x, const MxHfModel *model) {
     MxGguf *g = &x->facts;
     mx_gguf_add_float(g, key(x, "rope.freq_base"), (double)model->rope_theta);
     if (model->local_theta)
@@ -172,7 +161,7 @@ static void add_rotation(Export *x, const MxHfModel *model) {
     }
 }
 
-static void add_experts(Export *x, const MxHfModel *model) {
+static void add_experts(GgufExport *x, const MxHfModel *model) {
     MxGguf *g = &x->facts;
     if (model->n_experts <= 1) return;
     mx_gguf_add_uint(g, key(x, "expert_count"), model->n_experts);
@@ -181,7 +170,7 @@ static void add_experts(Export *x, const MxHfModel *model) {
         mx_gguf_add_uint(g, key(x, "expert_feed_forward_length"), model->moe_dim);
 }
 
-static void add_facts(Export *x, const MxHfModel *model) {
+static void add_facts(GgufExport *x, const MxHfModel *model) {
     MxGguf *g = &x->facts;
     enum { ALL_F32 = 0, MOSTLY_BF16 = 32, QUANTIZATION_VERSION = 2 };
     int64_t width =
@@ -213,13 +202,6 @@ static void add_facts(Export *x, const MxHfModel *model) {
 
 /* ---- tensors */
 
-/* One of the file: all experts' matrices, or one tensor of Hugging Face's. */
-typedef struct Output {
-    MxTensor tensor;
-    HfItem **items; /* [n] */
-    int n;
-} Output;
-
 /* What a tail of a name is, whose %d may be a number. */
 static bool is_tail(const char *tail, const char *form, int64_t *expert) {
     const char *mark = strstr(form, "%d");
@@ -233,7 +215,7 @@ static bool is_tail(const char *tail, const char *form, int64_t *expert) {
 }
 
 /* Their name of a tensor; NULL = it has none. plain, expert: as of Name and is_tail. */
-static const char *name_of(Export *x, const char *theirs, bool *plain, int64_t *expert) {
+static const char *name_of(GgufExport *x, const char *theirs, bool *plain, int64_t *expert) {
     static const char layers[] = "model.layers.";
     bool is_in_layer = mx_text_has_prefix(theirs, layers);
     const Name *names = is_in_layer ? of_layer : of_model;
@@ -252,7 +234,7 @@ static const char *name_of(Export *x, const char *theirs, bool *plain, int64_t *
     return NULL;
 }
 
-static bool add_output(Export *x, MxMap *by_name, HfItem *item) {
+static bool add_output(GgufExport *x, MxMap *by_name, HfItem *item) {
     int64_t expert, n_experts = x->how->hf.model.n_experts;
     bool is_plain;
     const char *name = name_of(x, item->tensor.name, &is_plain, &expert);
@@ -262,7 +244,7 @@ static bool add_output(Export *x, MxMap *by_name, HfItem *item) {
                        x->arch->name);
     if (is_plain || item->tensor.shape.rank == 1) item->tensor.dtype = MX_F32;
     int at = (int)mx_map_get(by_name, name, x->n);
-    Output *out = &x->outputs[at];
+    GgufOutput *out = &x->outputs[at];
     if (at == x->n) {
         mx_map_set(by_name, name, x->n++);
         out->n = expert < 0 ? 1 : (int)n_experts;
@@ -296,55 +278,27 @@ static const float *stretch_of(MxArena *arena, const MxHfModel *model) {
     return out;
 }
 
-static bool plan(Export *x) {
+static bool plan(GgufExport *x) {
     HfMaker *m = &x->made;
     const MxHfModel *model = &x->how->hf.model;
     MxMap by_name;
     mx_map_init(&by_name, &m->arena);
-    x->outputs = mx_new_n(&m->arena, Output, m->n + 1);
+    x->outputs = mx_new_n(&m->arena, GgufOutput, m->n + 1);
     bool ok = true;
     for (int i = 0; i < m->n; i++) ok = add_output(x, &by_name, &m->items[i]) && ok;
     if (ok && model->is_stretched) {
         MxShape shape = {.rank = 1, .dim = {model->head_dim / 2}};
-        x->outputs[x->n++] = (Output){.tensor = {"rope_freqs.weight", MX_F32, shape, 0, NULL}};
+        x->outputs[x->n++] = (GgufOutput){.tensor = {"rope_freqs.weight", MX_F32, shape, 0, NULL}};
         x->stretch = stretch_of(&m->arena, model);
     }
     return ok;
-}
-
-static bool write_output(Export *x, const char *path, int fd, const Output *out) {
-    HfMaker *m = &x->made;
-    size_t bytes;
-    bool ok = out->n || mx_tensors_append(path, fd, x->stretch,
-                                          (size_t)mx_tensor_bytes(&out->tensor), m->err);
-    for (int i = 0; ok && i < out->n; i++)
-        for (m->to = 0; ok && hf_make_next(m, &out->items[i]->tensor, &bytes);)
-            ok = hf_make_piece(m, out->items[i]) &&
-                 mx_tensors_append(path, fd, m->piece, bytes, m->err);
-    return ok && mx_gguf_end(path, fd, &out->tensor, m->err);
-}
-
-static bool write_file(Export *x, const char *path) {
-    HfMaker *m = &x->made;
-    MxTensor *tensors = mx_new_n(&m->arena, MxTensor, x->n);
-    int fd;
-    for (int i = 0; i < x->n; i++) tensors[i] = x->outputs[i].tensor;
-    if (!mx_gguf_create(path, &x->facts, tensors, x->n, &fd, m->err)) return false;
-    bool ok = true;
-    hf_make_room(m);
-    for (int i = 0; ok && i < x->n; i++) {
-        ok = write_output(x, path, fd, &x->outputs[i]);
-        mx_progress((double)i / x->n, -1, "writing %.90s", tensors[i].name);
-    }
-    mx_progress_end();
-    return (!close(fd) || mx_fail_errno(m->err, "could not write \"%s\"", path)) && ok;
 }
 
 bool mx_gguf_export(const MxCkptRef *from, const MxGgufExport *how, const char *path, MxText *notes,
                     MxError *err) {
     MxGgufExport as_theirs = *how;
     MxHfModel *model = &as_theirs.hf.model;
-    Export x = {.how = &as_theirs, .arch = find_arch(model)};
+    GgufExport x = {.how = &as_theirs, .arch = find_arch(model)};
     if (!check(from, model, x.arch, notes->arena, err)) return false;
     model->makes_pairs = x.arch->are_neighbours;
     model->makes_ones = true;
@@ -359,7 +313,7 @@ bool mx_gguf_export(const MxCkptRef *from, const MxGgufExport *how, const char *
                     x.outputs[i].n > 1 ? " and those of other experts" : "",
                     x.outputs[i].tensor.name,
                     mx_shape_text(&x.made.arena, x.outputs[i].tensor.shape));
-    ok = ok && (!path || write_file(&x, path));
+    ok = ok && (!path || gguf_write(&x, path));
     if (ok)
         mx_text_add(notes, "result: %s, %d tensors, matrices in %s\n", x.arch->name, x.n,
                     mx_dtype_name(how->hf.dtype));

@@ -83,6 +83,11 @@ static int64_t padding(int64_t bytes) {
     return (ALIGNMENT - bytes % ALIGNMENT) % ALIGNMENT;
 }
 
+int64_t mx_gguf_room(const MxTensor *tensor) {
+    int64_t bytes = mx_tensor_bytes(tensor);
+    return bytes + padding(bytes);
+}
+
 static int number_of(MxDtype dtype) {
     MX_ASSERT(dtype == MX_F32 || dtype == MX_BF16);
     return dtype == MX_F32 ? 0 : 30;
@@ -98,8 +103,7 @@ static void put_tensors(MxText *to, const MxTensor *tensors, int n) {
         for (int d = shape->rank - 1; d >= 0; d--) put(to, (uint64_t)shape->dim[d], 8);
         put(to, (uint64_t)number_of(tensors[i].dtype), 4);
         put(to, (uint64_t)offset, 8);
-        int64_t bytes = mx_tensor_bytes(&tensors[i]);
-        offset += bytes + padding(bytes);
+        offset += mx_gguf_room(&tensors[i]);
     }
 }
 

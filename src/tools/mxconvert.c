@@ -116,7 +116,7 @@ static MxExit go_abroad(void *data) {
         mx_print("%s", notes.data);
         if (!line->dry_run)
             mx_print("wrote \"%s\"%s\n", line->target,
-                     line->how.verifies && !line->to_gguf ? " and verified it" : "");
+                     line->how.verifies ? " and verified it" : "");
     }
     mx_arena_release(&arena);
     return end(&err);
