@@ -56,6 +56,7 @@ reader tokenizers tokenizer $c/tokenizer
 reader "chat templates" template $c/template/*.jinja $c/template/features* $c/template/error*
 reader PNG picture $c/picture/*.png
 reader JPEG picture $c/picture/*.jpg
+reader Sounds sound $c/sound
 reader "JSON Lines" jsonl $c/jsonl
 reader Parquet records $c/records/parquet*
 reader Arrow records $c/records/arrow*
