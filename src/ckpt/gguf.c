@@ -15,6 +15,7 @@ struct GgufArch {
     bool are_neighbours; /* rotated pairs are */
     bool norms_around;   /* norms before and after both blocks */
     bool sees_windows;   /* layers in turn as the family's; otherwise every token sees all before */
+    bool caps_scores;    /* of attention */
     bool sizes_experts;  /* width of experts beside that of dense layers */
     int wide_layers;     /* of the model in which scores are divided by the square root of emb_dim
                             a head, not of a head's width; 0 = there is none */
@@ -32,6 +33,7 @@ static const GgufArch archs[] = {
      .name = "gemma2",
      .norms_around = true,
      .sees_windows = true,
+     .caps_scores = true,
      .wide_layers = 46},
     {.decoder_block = "gemma3",
      .name = "gemma3",
@@ -123,14 +125,14 @@ static bool check(const MxCkptRef *from, const MxHfModel *model, const GgufArch 
         {model->window && !arch->sees_windows && model->window < model->length,
          mx_arena_printf(arena, "\"%s\" sees all tokens before, not %lld of %lld (sliding_window)",
                          arch->name, (long long)model->window, (long long)model->length)},
-        {model->rotated != 1 && arch->are_neighbours, "a part of each head is rotated"},
+        {model->rotated != 1, "a part of each head is rotated"},
         {model->is_yarn && (model->yarn_amplitude > 0 || !model->yarn_truncates),
          "attention_factor or truncate of yarn"},
         {model->sees, "images; --to-gguf without --images writes the text model"},
         {model->query_scalar > 0 && model->query_scalar != (double)width,
          mx_arena_printf(arena, "query_pre_attn_scalar is %.9g, wanted %lld", model->query_scalar,
                          (long long)width)},
-        {model->attn_cap > 0 && strcmp(arch->name, "gemma2"), "a cap of attention's scores"},
+        {model->attn_cap > 0 && !arch->caps_scores, "a cap of attention's scores"},
     };
     for (int i = 0; i < MX_COUNT(lacks); i++)
         if (lacks[i].is) refuse(from, lacks[i].what, err);
@@ -234,6 +236,12 @@ static const char *name_of(GgufExport *x, const char *theirs, bool *plain, int64
     return NULL;
 }
 
+static MxShape stacked(int64_t n, MxShape shape) {
+    MxShape out = {.rank = shape.rank + 1, .dim = {n}};
+    memcpy(out.dim + 1, shape.dim, (size_t)shape.rank * sizeof *shape.dim);
+    return out;
+}
+
 static bool add_output(GgufExport *x, MxMap *by_name, HfItem *item) {
     int64_t expert, n_experts = x->how->hf.model.n_experts;
     bool is_plain;
@@ -251,10 +259,7 @@ static bool add_output(GgufExport *x, MxMap *by_name, HfItem *item) {
         out->items = mx_new_n(&x->made.arena, HfItem *, out->n);
         out->tensor = item->tensor;
         out->tensor.name = name;
-        MxShape *shape = &out->tensor.shape;
-        for (int d = shape->rank++; expert >= 0 && d > 0; d--) shape->dim[d] = shape->dim[d - 1];
-        if (expert < 0) shape->rank--;
-        if (expert >= 0) shape->dim[0] = n_experts;
+        if (expert >= 0) out->tensor.shape = stacked(n_experts, item->tensor.shape);
     }
     out->items[expert < 0 ? 0 : expert] = item;
     return true;

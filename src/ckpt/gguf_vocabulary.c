@@ -16,10 +16,9 @@ typedef struct Vocabulary {
     const MxGgufTokenizer *tokenizer;
     const char *path; /* tokenizer.json */
     const MxJson *json, *model;
-    MxBytes *token;    /* [n] */
-    int32_t *kind;     /* [n] */
-    float *score;      /* [n] */
-    const char *space; /* what stands for one in pieces */
+    MxBytes *token; /* [n] */
+    int32_t *kind;  /* [n] */
+    float *score;   /* [n] */
     int64_t n,
         n_beyond; /* beyond: the first id that the model has no room for; -1 = there is none */
     MxError *err;
@@ -69,8 +68,9 @@ static bool looks_special(const char *text) {
 static MxBytes with_spaces(const Vocabulary *v, const char *text) {
     MxText out;
     mx_text_init(&out, v->arena);
-    for (size_t n = strlen(v->space); *text;) {
-        bool is_space = !strncmp(text, v->space, n);
+    static const char space[] = "\xe2\x96\x81"; /* what stands for one in pieces */
+    for (size_t n = strlen(space); *text;) {
+        bool is_space = !strncmp(text, space, n);
         mx_text_addn(&out, is_space ? " " : text, 1);
         text += is_space ? n : 1;
     }
@@ -98,6 +98,11 @@ static void put_all_added(Vocabulary *v, float score) {
 
 /* ---- byte pairs */
 
+/* Words of letters, numbers of so many digits, and what stands between. */
+#define WORDS(digits)                                                                              \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" digits                     \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
 /* Ways to split a text into words, by the pattern in tokenizer.json, and whether words that are
  * tokens are never merged. */
 static const struct {
@@ -105,15 +110,9 @@ static const struct {
     int ignores_merges; /* -1 = it does not matter */
     const char *name;
 } splits[] = {
-    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
-     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-     1, "llama-bpe"},
-    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
-     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-     0, "dbrx"},
-    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
-     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-     0, "qwen2"},
+    {WORDS("{1,3}"), 1, "llama-bpe"},
+    {WORDS("{1,3}"), 0, "dbrx"},
+    {WORDS(""), 0, "qwen2"},
     {"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"
      "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|"
      "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
@@ -355,12 +354,7 @@ static void fill(Vocabulary *v) {
 
 bool gguf_add_vocabulary(MxArena *arena, const MxGgufTokenizer *tokenizer, int64_t n, MxGguf *out,
                          MxText *notes, MxError *err) {
-    Vocabulary v = {.arena = arena,
-                    .tokenizer = tokenizer,
-                    .space = "\xe2\x96\x81",
-                    .n = n,
-                    .n_beyond = -1,
-                    .err = err};
+    Vocabulary v = {.arena = arena, .tokenizer = tokenizer, .n = n, .n_beyond = -1, .err = err};
     if (!*tokenizer->dir) {
         mx_gguf_add_text(out, "tokenizer.ggml.model", "no_vocab");
         mx_text_add(notes, "no tokenizer is known: the file has none, and takes ids alone\n");

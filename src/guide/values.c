@@ -2,19 +2,18 @@
  * written as a table says. */
 #include "internal.h"
 
+/* Objects in braces, whose names are texts. */
+#define BRACED                                                                                     \
+    .other = "", .open = "{", .between = ",", .close = "}", .behind_name = ":",                    \
+    .behind_value = "", .has_spaces = true
+
 const MxGrammarValues mx_values_json = {
     .true_word = "true",
     .false_word = "false",
     .null_word = "null",
     .quotes = "\"",
     .escapes = "\"\\/bfnrtu",
-    .other = "",
-    .open = "{",
-    .between = ",",
-    .close = "}",
-    .behind_name = ":",
-    .behind_value = "",
-    .has_spaces = true,
+    BRACED,
 };
 
 const MxGrammarValues mx_values_python = {
@@ -23,13 +22,7 @@ const MxGrammarValues mx_values_python = {
     .null_word = "None",
     .quotes = "'\"",
     .escapes = "'\"\\bfnrtu",
-    .other = "",
-    .open = "{",
-    .between = ",",
-    .close = "}",
-    .behind_name = ":",
-    .behind_value = "",
-    .has_spaces = true,
+    BRACED,
 };
 
 const MxGrammarValues *values_within(const MxGrammarValues *values) {
