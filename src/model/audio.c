@@ -83,12 +83,7 @@ void model_add_audio(MxArena *arena, MxModel *model) {
     const MxAudioEncoder *encoder = mx_model_hearing(c).encoder;
     const int64_t D = c->d_model_for_audio;
     Ear *ear = mx_new(arena, Ear);
-    Place p = {.arena = arena,
-               .tree = &model->params,
-               .dtype = model->params.leaves[model->embedding].dtype,
-               .kind = MX_KIND_PARAM,
-               .block = "",
-               .norm = MX_NORM_RMS};
+    Place p = vision_place(arena, model);
     Place tower = p;
     tower.dir = mx_path_join(arena, "audio_encoder", encoder->tower);
     p.dir = mx_path_join(arena, "audio_encoder", encoder->projector);

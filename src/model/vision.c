@@ -134,17 +134,21 @@ Tower vision_tower(const EyePlace *place, const TowerNames *names, MxActivation 
     return tower;
 }
 
+Place vision_place(MxArena *arena, MxModel *model) {
+    return (Place){.arena = arena,
+                   .tree = &model->params,
+                   .dtype = model->params.leaves[model->embedding].dtype,
+                   .kind = MX_KIND_PARAM,
+                   .block = "",
+                   .norm = MX_NORM_RMS};
+}
+
 /* Adapters leave the whole base frozen, so that nothing here is frozen besides. */
 void model_add_vision(MxArena *arena, MxModel *model) {
     const MxConfig *c = model->config;
     EyePlace place = {.config = c, .vision = mx_model_vision(c)};
     const MxEncoder *encoder = place.vision.encoder;
-    Place p = {.arena = arena,
-               .tree = &model->params,
-               .dtype = model->params.leaves[model->embedding].dtype,
-               .kind = MX_KIND_PARAM,
-               .block = "",
-               .norm = MX_NORM_RMS};
+    Place p = vision_place(arena, model);
     place.tower = place.projector = p;
     place.tower.dir = mx_path_join(arena, "vision_encoder", encoder->tower);
     place.projector.dir = mx_path_join(arena, "vision_encoder", encoder->projector);

@@ -72,6 +72,8 @@ typedef struct VisionKernel {
 
 /* ---- parameters: none of them is stacked; only attention's have logical axes */
 
+/* vision_place — for parameters of an encoder, in no folder yet. */
+Place vision_place(MxArena *arena, MxModel *model);
 /* vision_bare — a leaf; vision_norm — with a scale and a bias; vision_dense — a kernel and, if it
  * has one, its bias; vision_kernel — the same with logical axes. vision_heads — query, key, value
  * and out of attention, of n_heads in a width D. */
