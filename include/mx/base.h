@@ -331,6 +331,9 @@ void mx_complain(const char *fmt, ...) MX_PRINTF(1, 2);
 /* mx_log_silence — from now on this process, a rank other than the first, prints only errors; the
  * first rank prints for all. Its lines in a copy are marked "rank N: ". */
 void mx_log_silence(int rank);
+/* mx_log_mute — from now on this process, an attempt at what another process then does, prints only
+ * errors, and copies nothing. */
+void mx_log_mute(void);
 /* mx_log_copy — appends every line to a file, also from a silent process, after the time (UTC),
  * including the lines before this call. NULL = there will be no file. Lasts until the process ends;
  * may be called once per process. */

@@ -20,6 +20,12 @@ static char *held;
 static size_t n_held;
 static bool is_decided;
 
+void mx_log_mute(void) {
+    is_silent = is_decided = true;
+    copy = NULL;
+    terminal_silence();
+}
+
 void mx_log_silence(int rank) {
     is_silent = true;
     terminal_silence();

@@ -167,6 +167,7 @@ static MxExit attempt(void *data) {
     const Attempt *a = data;
     MxArena arena = {.name = "try"};
     MxError ignored = {0};
+    mx_log_mute();
     a->work(&arena, a->data, &ignored);
     mx_error_release(&ignored);
     mx_arena_release(&arena);
