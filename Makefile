@@ -242,7 +242,7 @@ demo-%:  ## the same with configs/recipes/%.yml
 test:  ## the same set-up, then the tests of all rooms and programs, on one and two ranks
 	@$(MAKE) -s deps
 	@$(MAKE) -s -j$(shell nproc) tests
-	@$(MAKE) -s check SUITES='$(QUICK)' && echo 'make check-longer runs the other suites: $(LONGER)'
+	@CK_EXCLUDE_TAGS=long $(MAKE) -s check SUITES='$(QUICK)' && echo 'make check-longer runs the other suites: $(LONGER)'
 
 # Debian packages; nothing is fetched when all are there.
 PACKAGES := gcc g++ libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-dev libhdf5-dev \
@@ -292,9 +292,12 @@ FIBERS       := $(if $(SAN),,kernels golden)
 ANY_ORDER    := $(RANKS:%=mpi-%) ranks $(if $(SAN),,cluster) fault cli decode decoding reply tasks meta serving finetune docs images sounds manual watching $(if $(SAN),,hardened confined) $(TESTED) $(FUZZERS:%=replay-%) $(GUARDED:%=guarded-%) $(FIBERS:%=fibers-%)
 LONGEST      := $(filter fibers-kernels mpi-8 mpi-4 ranks cluster fault plan device train ckpt,$(ANY_ORDER))
 SUITES       := $(LONGEST) $(filter-out $(LONGEST),$(ANY_ORDER))
-# What runs the same on more ranks, machines and backends, and campaigns.
-LONGER       := $(filter-out mpi-1 mpi-2,$(filter mpi-% ranks cluster fault guarded-% fibers-%,$(SUITES)))
-QUICK        := $(filter-out $(LONGER),$(SUITES))
+# Suites with cases that are long (tcase_set_long), which a suite of their own runs.
+LONG         := train plan ckpt mpi-1 mpi-2
+# What runs the same on more ranks, machines and backends, campaigns, and the long cases.
+ELSEWHERE    := $(filter-out mpi-1 mpi-2,$(filter mpi-% ranks cluster fault images guarded-% fibers-%,$(SUITES)))
+QUICK        := $(filter-out $(ELSEWHERE),$(SUITES))
+LONGER       := $(LONG:%=long-%) $(ELSEWHERE)
 SUITE.cli    := tests/cli/run.sh $B/mxtrain
 SUITE.decode := tests/cli/decode.sh $B/mxdecode
 SUITE.manual := tests/cli/manual.sh $(TOOLS:%=$B/%)
@@ -327,10 +330,11 @@ SUITE.fibers-kernels := export CK_TIMEOUT_MULTIPLIER=6 MX_BACKEND=fibers; CK_RUN
 SUITE.fibers-run := MX_BACKEND=fibers $B/test_run
 SUITE.fibers-golden := CK_TIMEOUT_MULTIPLIER=6 $(call train_on,fibers,golden)
 suite         = $(or $(SUITE.$1),MX_BIN=$B/mxtrain $B/test_$1)
+$(foreach s,$(LONG),$(eval SUITE.long-$s = CK_INCLUDE_TAGS=long $$(call suite,$s)))
 check: tests $(if $(filter fibers-%,$(SUITES)),$B/mxtrain_fibers.so)  ## run all suites, as many at a time as there are cores; JOBS=1 for one
 	@$(if $(UNTESTED),echo 'rooms without tests of their own: $(UNTESTED)'; exit 1)
 	@tests/check.sh $B/check $(or $(JOBS),$(shell nproc)) $(foreach s,$(SUITES),'$s: $(call suite,$s)')
-check-longer:  ## run the suites that make test leaves out: more ranks, machines and backends, campaigns
+check-longer:  ## run what make test leaves out: long loops, more ranks, machines and backends, campaigns
 	@$(MAKE) -s check SUITES='$(LONGER)'
 check-%: tests ; $(call suite,$*)
 check-fibers-kernels check-fibers-run check-fibers-golden: $B/mxtrain_fibers.so

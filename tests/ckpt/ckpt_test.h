@@ -3,6 +3,7 @@
 #ifndef CKPT_TEST_H
 #define CKPT_TEST_H
 #include "common/goldens.h"
+#include "common/suite.h"
 
 #include <check.h>
 #include <mx/ckpt.h>

@@ -1,6 +1,5 @@
 /* test_ckpt.c — runs the suites of the room, and holds what they share. */
 #include "ckpt_test.h"
-#include "common/suite.h"
 
 MxArena arena = {.name = "test"};
 MxError err;

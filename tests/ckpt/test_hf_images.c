@@ -118,9 +118,11 @@ END_TEST
 
 Suite *hf_images_suite(void) {
     Suite *suite = suite_create("ckpt/images");
-    TCase *tcase = add_case(suite, "models");
-    tcase_add_loop_test(tcase, encoders_go_both_ways, 0, MX_COUNT(eyes) / 2);
+    TCase *tcase = add_case(suite, "adapters");
     tcase_add_loop_test(tcase, adapters_over_encoders_go_back, 0, MX_COUNT(eyes) / 2);
+    tcase_set_long(tcase);
+    tcase = add_case(suite, "models");
+    tcase_add_loop_test(tcase, encoders_go_both_ways, 0, MX_COUNT(eyes) / 2);
     tcase_add_test(tcase, a_thinker_is_taken_out);
     return suite;
 }

@@ -411,6 +411,9 @@ Suite *peft_suite(void) {
     TCase *tcase = add_case(suite, "families");
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, families_go_around, 0, MX_COUNT(families));
+    tcase_set_long(tcase);
+    tcase = add_case(suite, "modules");
+    tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, parts_have_their_own_module);
     tcase_add_loop_test(tcase, text_models_within_others, 0, MX_COUNT(seeing));
     tcase_add_loop_test(tcase, configs_name_modules, 0, MX_COUNT(configs));

@@ -143,5 +143,6 @@ Suite *runs_suite(void) {
     tcase_add_loop_test(tcase, places_that_are_not_told, 0, 2);
     tcase_add_test(tcase, layers_before_blocks);
     tcase_add_test(tcase, moments_as_codes);
+    tcase_set_long(tcase);
     return suite;
 }

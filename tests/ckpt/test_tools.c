@@ -537,6 +537,7 @@ Suite *tools_suite(void) {
     tcase_add_loop_test(tcase, maxtexts_own_forms_are_equal, 0, 3);
     tcase_add_test(tcase, a_whole_state_goes_around);
     tcase_add_loop_test(tcase, layers_move_to_any_dim, 0, 4);
+    tcase_set_long(tcase);
     tcase = add_case(suite, "compare");
     tcase_add_test(tcase, one_flipped_bit_is_named);
     tcase_add_loop_test(tcase, values_are_equal_or_not, 0, MX_COUNT(value_cases));

@@ -12,6 +12,10 @@ int suites_run(Suite *const *suites, int n) {
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+void tcase_set_long(TCase *tcase) {
+    tcase_set_tags(tcase, "long"); /* the Makefile's word, too */
+}
+
 char *scratch_make(MxArena *arena) {
     char name[] = "/tmp/mx_test_XXXXXX";
     MX_ASSERT(mkdtemp(name));

@@ -3,6 +3,8 @@
 #ifndef MPI_TEST_H
 #define MPI_TEST_H
 
+#include "common/suite.h"
+
 #include <check.h>
 #include <mx/run.h>
 #include <mx/shard.h>

@@ -575,6 +575,7 @@ Suite *train_suite(void) {
     tcase_add_loop_test(tcase, ranks_train_as_one, 0, n * n_variants);
     tcase_add_test(tcase, there_were_enough);
     tcase_set_timeout(tcase, 120);
+    tcase_set_long(tcase);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("stages");
     stage_meshes(&n);

@@ -593,7 +593,8 @@ Suite *keys_suite(void) {
     tcase_add_checked_fixture(tcase, test_setup, test_teardown);
     tcase_set_timeout(tcase, getenv("MX_LONG") ? 3600 : 300);
     tcase_add_loop_test(tcase, no_key_does_nothing_in_silence, 0, MX_COUNT(modes));
+    tcase_set_long(tcase);
     suite_add_tcase(suite, tcase);
-    suite_add(suite, "values", every_value_is_taken_somewhere, 120);
+    tcase_set_long(suite_add(suite, "values", every_value_is_taken_somewhere, 120));
     return suite;
 }

@@ -1,6 +1,5 @@
 /* main.c — runs the suites of the plan room; see plan_test.h. */
 #include "plan_test.h"
-#include "common/suite.h"
 
 #include <stdio.h>
 

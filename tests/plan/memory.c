@@ -207,6 +207,7 @@ Suite *memory_suite(void) {
     tcase_add_checked_fixture(tc, test_setup, test_teardown);
     tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, measured, 0, MX_COUNT(runs));
+    tcase_set_long(tc);
     suite_add_tcase(s, tc);
     suite_add(s, "deep_models", deep_models, 240);
     suite_add(s, "shards_add_up", shards_add_up, 60);

@@ -432,7 +432,7 @@ Suite *plan_suite(void) {
     suite_add(s, "custom_mesh", custom_mesh, 30);
     suite_add(s, "topologies_and_meshes_of_maxtext", topologies_and_meshes_of_maxtext, 60);
     suite_add(s, "policies_of_maxtext", policies_of_maxtext, 60);
-    suite_add(s, "presets", presets, 120);
+    tcase_set_long(suite_add(s, "presets", presets, 120));
     suite_add(s, "stages_have_the_same_layers", stages_have_the_same_layers, 60);
     suite_add(s, "many_rules", many_rules, 60);
     suite_add(s, "cut_of_the_loss", cut_of_the_loss, 60);

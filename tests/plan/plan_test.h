@@ -3,6 +3,7 @@
 #ifndef PLAN_TEST_H
 #define PLAN_TEST_H
 #include "common/goldens.h"
+#include "common/suite.h"
 
 #include <check.h>
 #include <mx/plan.h>
@@ -63,6 +64,6 @@ Suite *time_suite(void);
 Suite *search_suite(void);
 
 /* suite_add — one test case of one test. */
-void suite_add(Suite *suite, const char *name, const TTest *test, double timeout_s);
+TCase *suite_add(Suite *suite, const char *name, const TTest *test, double timeout_s);
 
 #endif

@@ -165,7 +165,7 @@ Suite *search_suite(void) {
     Suite *s = suite_create("search");
     suite_add(s, "finds_the_best", finds_the_best, 120);
     suite_add(s, "tells_the_smallest_overflow", tells_the_smallest_overflow, 60);
-    suite_add(s, "both_forms_say_the_same", both_forms_say_the_same, 300);
+    tcase_set_long(suite_add(s, "both_forms_say_the_same", both_forms_say_the_same, 300));
     suite_add(s, "refusals", refusals, 60);
     return s;
 }

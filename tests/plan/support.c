@@ -20,12 +20,13 @@ void test_teardown(void) {
     mx_arena_release(&arena);
 }
 
-void suite_add(Suite *suite, const char *name, const TTest *test, double timeout_s) {
+TCase *suite_add(Suite *suite, const char *name, const TTest *test, double timeout_s) {
     TCase *tc = tcase_create(name);
     tcase_add_checked_fixture(tc, test_setup, test_teardown);
     tcase_set_timeout(tc, timeout_s);
     tcase_add_test(tc, test);
     suite_add_tcase(suite, tc);
+    return tc;
 }
 
 bool is_sanitized(void) {

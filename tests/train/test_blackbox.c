@@ -334,11 +334,17 @@ Suite *blackbox_suite(void) {
     tcase_set_timeout(tcase, SECONDS);
     tcase_add_loop_test(tcase, golden_through_command_line, 0, MX_COUNT(goldens));
     suite_add_tcase(suite, tcase);
-    tcase = tcase_create("trainer");
-    tcase_set_timeout(tcase, SECONDS);
     int n_resumed = 0;
     while (resumed(n_resumed)) n_resumed++;
-    tcase_add_loop_test(tcase, resume_is_exact, 0, n_resumed);
+    for (int is_long = 0; is_long < 2; is_long++) { /* one of them always */
+        tcase = tcase_create(is_long ? "other resumes" : "resume");
+        tcase_set_timeout(tcase, SECONDS);
+        tcase_add_loop_test(tcase, resume_is_exact, is_long, is_long ? n_resumed : 1);
+        if (is_long) tcase_set_long(tcase);
+        suite_add_tcase(suite, tcase);
+    }
+    tcase = tcase_create("trainer");
+    tcase_set_timeout(tcase, SECONDS);
     tcase_add_loop_test(tcase, bytes_learn_as_floats_do, 0, 3);
     tcase_add_test(tcase, finished_run_says_so);
     tcase_add_test(tcase, damaged_checkpoints_are_skipped_or_refused);

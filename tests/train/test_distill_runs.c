@@ -455,7 +455,6 @@ Suite *distill_runs_suite(void) {
     Suite *suite = suite_create("distill runs");
     TCase *tcase = tcase_create("runs");
     tcase_set_timeout(tcase, 120);
-    tcase_add_loop_test(tcase, students_resume_exactly, 0, MX_COUNT(students));
     tcase_add_test(tcase, a_run_knows_its_teacher);
     tcase_add_loop_test(tcase, logits_made_ahead_teach_alike, 0, 2);
     tcase_add_test(tcase, logits_are_of_a_teacher_and_its_data);
@@ -465,6 +464,11 @@ Suite *distill_runs_suite(void) {
     tcase_add_test(tcase, what_cannot_be_tied_is_refused);
     tcase_add_test(tcase, maps_become_ordinary_weights);
     tcase_add_test(tcase, maps_that_are_not_there_are_refused);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("resumes");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_loop_test(tcase, students_resume_exactly, 0, MX_COUNT(students));
+    tcase_set_long(tcase);
     suite_add_tcase(suite, tcase);
     return suite;
 }

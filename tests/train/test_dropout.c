@@ -144,11 +144,16 @@ Suite *dropout_suite(void) {
     TCase *tcase = tcase_create("runs");
     tcase_add_checked_fixture(tcase, NULL, tear_down);
     tcase_add_test(tcase, a_rate_acts_and_can_be_off);
-    tcase_add_loop_test(tcase, the_same_is_left_out, 0, MX_COUNT(chances) * MX_COUNT(ways));
     tcase_add_loop_test(tcase, a_run_goes_on_as_if_it_had_not_stopped, 0, MX_COUNT(chances));
     tcase_add_loop_test(tcase, evaluation_leaves_nothing_to_chance, 0, 5);
     tcase_add_loop_test(tcase, preferences_leave_out_in_the_policy_alone, 0, 2);
     tcase_set_timeout(tcase, 60);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("ways");
+    tcase_add_checked_fixture(tcase, NULL, tear_down);
+    tcase_add_loop_test(tcase, the_same_is_left_out, 0, MX_COUNT(chances) * MX_COUNT(ways));
+    tcase_set_timeout(tcase, 60);
+    tcase_set_long(tcase);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -190,7 +190,12 @@ Suite *families_suite(void) {
     tcase_add_loop_test(tcase, steps_are_the_same, 0, n);
     tcase_add_loop_test(tcase, adapters_learn, 0, n);
     tcase_add_loop_test(tcase, preferences_begin_even, 0, n);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("forms");
+    tcase_set_timeout(tcase, SECONDS);
+    tcase_add_checked_fixture(tcase, NULL, close_all);
     tcase_add_loop_test(tcase, forms_hold_the_same, 0, n);
+    tcase_set_long(tcase);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -283,9 +283,14 @@ Suite *parts_suite(void) {
     TCase *tcase = tcase_create("parts of batches");
     tcase_set_timeout(tcase, SECONDS);
     tcase_add_checked_fixture(tcase, NULL, close_all);
-    tcase_add_loop_test(tcase, ranks_make_their_rows, 0, MX_COUNT(sources));
     tcase_add_loop_test(tcase, ranks_make_their_rows_of_evaluation, 0, 2); /* need no files */
     tcase_add_test(tcase, rows_must_divide);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("sources");
+    tcase_set_timeout(tcase, SECONDS);
+    tcase_add_checked_fixture(tcase, NULL, close_all);
+    tcase_add_loop_test(tcase, ranks_make_their_rows, 0, MX_COUNT(sources));
+    tcase_set_long(tcase);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -209,9 +209,13 @@ Suite *signals_suite(void) {
     enum { SECONDS = 120 };
     signal(SIGHUP, SIG_DFL); /* whatever started the tests may ignore it */
     Suite *suite = suite_create("signals");
-    TCase *tcase = tcase_create("trainer");
+    TCase *tcase = tcase_create("stages");
     tcase_set_timeout(tcase, SECONDS);
     tcase_add_loop_test(tcase, a_signal_at_a_stage, 0, MX_COUNT(stages) * MX_COUNT(stops));
+    tcase_set_long(tcase);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("trainer");
+    tcase_set_timeout(tcase, SECONDS);
     tcase_add_test(tcase, hangups_may_come_often);
     tcase_add_test(tcase, the_second_one_leaves_at_once);
     tcase_add_test(tcase, under_nohup_hangups_mean_nothing);

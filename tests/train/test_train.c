@@ -1,6 +1,5 @@
 /* test_train.c — runs the suites of the trainer. */
 #include "train_test.h"
-#include "common/suite.h"
 
 int main(void) {
     return RUN_SUITES(

@@ -2,6 +2,8 @@
 #ifndef TESTS_TRAIN_TEST_H
 #define TESTS_TRAIN_TEST_H
 
+#include "common/suite.h"
+
 #include <mx/store.h>
 #include <mx/tree.h>
 
