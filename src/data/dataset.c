@@ -238,9 +238,9 @@ static bool make_row(MxDataset *dataset, Place place, MxBatch *out, MxError *err
         if (!data_pair_side(dataset, row, (int)side, &to, err)) return false;
     } else {
         if (!dataset->kind->row(dataset, record_of(config, row, side), &to, err)) return false;
-        if (out->pixels && !see_row(dataset, row, &to, at, out, err)) return false;
         dataset->n_made++;
     }
+    if (out->pixels && !see_row(dataset, row, &to, at, out, err)) return false;
     if (config->blocks.size) data_corrupt(dataset, place.number, &to);
     if (is_cut) copy_columns(&to, &out->part, &there);
     return true;
@@ -254,11 +254,12 @@ static bool make_pair(MxDataset *dataset, int64_t row, const int64_t at[2], MxBa
     for (int side = 0; side < 2; side++)
         to[side] = at[side] >= 0 && !is_cut ? data_row(out, at[side]) : dataset->spare[side];
     if (!data_pair(dataset, row, to, err)) return false;
-    for (int side = 0; side < 2 && is_cut; side++)
-        if (at[side] >= 0) {
-            DataRow there = data_row(out, at[side]);
-            copy_columns(&to[side], &out->part, &there);
-        }
+    for (int side = 0; side < 2; side++) {
+        if (at[side] < 0) continue;
+        DataRow there = data_row(out, at[side]);
+        if (out->pixels && !see_row(dataset, row, &to[side], at[side], out, err)) return false;
+        if (is_cut) copy_columns(&to[side], &out->part, &there);
+    }
     return true;
 }
 

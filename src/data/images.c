@@ -240,7 +240,7 @@ static bool take_next(MxArena *arena, const Seer *seer, Column *column, MxWhere 
 static bool add_items(MxArena *arena, const Seer *seer, const MxJson *messages, Column *column,
                       MxWhere where, Pictures *out, MxError *err) {
     for (size_t m = 0; m < mx_json_length(messages); m++) {
-        const MxJson *content = mx_json_get(mx_json_at(messages, m), "content");
+        const MxJson *content = message_content(mx_json_at(messages, m));
         if (!content || strcmp(mx_json_kind(content), "a list")) continue;
         for (size_t i = 0; i < mx_json_length(content); i++) {
             const MxJson *item = mx_json_at(content, i);
@@ -253,6 +253,14 @@ static bool add_items(MxArena *arena, const Seer *seer, const MxJson *messages, 
                 return false;
         }
     }
+    return true;
+}
+
+bool pictures_place(MxArena *arena, const Seer *seer, const Fields *record, MxWhere where,
+                    const MxJson **messages, MxError *err) {
+    Column column;
+    if (!find_column(arena, seer, record, where, &column, err)) return false;
+    if (column.n) *messages = message_images(arena, seer, *messages, column.n);
     return true;
 }
 

@@ -50,6 +50,17 @@ bool seer_open(MxArena *arena, const MxDataConfig *config, Seer **out, MxError *
  * Errors: what they say is not as the config has it, or not available. */
 bool preprocessor_read(MxArena *arena, const MxDataConfig *config, Seer *seer, MxError *err);
 
+/* pictures_place — messages whose texts have places for the images of the column: where no item is
+ * an image or a sound, one for each mark, `image_placeholder` or <image>, or else all before the
+ * first text of the user. Source: trl 1.16, data_utils.py, prepare_multimodal_messages; the mark is
+ * that of LLaVA's data. message_content — what one says, under either name. message_images — the
+ * same for n images. message_list_shows — whether any has an item that is an image or a sound. */
+bool pictures_place(MxArena *arena, const Seer *seer, const Fields *record, MxWhere where,
+                    const MxJson **messages, MxError *err);
+const MxJson *message_content(const MxJson *message);
+bool message_list_shows(const MxJson *messages);
+const MxJson *message_images(MxArena *arena, const Seer *seer, const MxJson *messages, size_t n);
+
 /* pictures_of — those of a record: what items {"type": "image"} of its messages name ("path",
  * "image" or "url"), and for those that name none, or where there are no messages, what the image
  * column lists; and its sounds, of items {"type": "audio"} ("audio", "path" or "url") or, where
@@ -70,6 +81,10 @@ Pictures *pictures_keep(MxArena *arena, const Pictures *pictures);
  * follow one another: its places are counted. pictures_tokens — how many tokens all images are. */
 void pictures_tell(MxArena *arena, const Seer *seer, Pictures *pictures, int n_missing, int n_quiet,
                    MxRendered *text);
+/* pictures_tell_whole — the same of a text that is all of a record, or its beginning, as others
+ * are: the record has the places of the text with the most. */
+void pictures_tell_whole(MxArena *arena, const Seer *seer, Pictures *pictures, int n_missing,
+                         MxRendered *text);
 /* pictures_add_views — the text that becomes the tokens of an image. */
 void pictures_add_views(const Seer *seer, const Pictures *pictures, int i, MxText *out);
 int64_t pictures_tokens(const Seer *seer, const Pictures *pictures);

@@ -79,6 +79,16 @@ bool records_open(MxArena *arena, MxDataset *dataset, MxError *err);
 bool records_row(MxDataset *dataset, int64_t row, const DataRow *out, MxError *err);
 MxDataLongest records_longest(const MxDataset *dataset);
 int64_t records_rows(const MxDataset *dataset, const MxDataConfig *as);
+/* records_find_seen — the images and sounds of a record that is read, and the places of those of
+ * its column in its messages. records_check_seen — that every one has its tokens, before a draft is
+ * cut and afterwards; that of a pair in the prompt, which both rows have. records_keep_seen — with
+ * the record. */
+bool records_find_seen(MxArena *arena, const Records *records, const Fields *fields, Field *column,
+                       MxWhere where, Draft *draft, MxError *err);
+bool records_check_seen(const Records *records, const Draft *draft, bool is_cut, MxWhere where,
+                        MxError *err);
+void records_keep_seen(Records *records, const Draft *draft, MxWhere where, Record *record);
+
 bool records_side(MxDataset *dataset, int64_t row, int side, const DataRow *out, MxError *err);
 bool records_see(MxDataset *dataset, int64_t row, const int32_t *tokens, const DataSeen *out,
                  MxError *err);

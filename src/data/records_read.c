@@ -25,10 +25,11 @@ static bool encode(MxArena *arena, const MxTokenizer *tokenizer, MxEncoding what
     return true;
 }
 
-/* Images without a place in the record's texts: they are put first. */
-static int count_missing(const Records *records, const Field *text, const Pictures *pictures) {
+/* Images without a place in texts that follow one another: they are put first. */
+static int count_missing(const Records *records, const Field *text, int n_texts,
+                         const Pictures *pictures) {
     int n = pictures->n;
-    for (int i = 0; records->seer && i < records->columns.n_texts; i++)
+    for (int i = 0; i < n_texts; i++)
         n -= pictures_marked(records->seer, text[i].text, text[i].bytes);
     return n > 0 ? n : 0;
 }
@@ -42,26 +43,40 @@ static void split_prompt(MxTokens piece[PIECES]) {
     }
 }
 
+/* Of texts before which nothing stands. */
+static void mark_places(MxArena *arena, const Records *records, const Field *text, int first,
+                        Field out[COLUMNS_MOST]) {
+    for (int i = 0; i < records->columns.n_texts; i++)
+        out[i] = i == 0 || first == ANSWER ? turns_mark(arena, records->seer, &text[i]) : text[i];
+}
+
 /* The pieces of a record of texts: bos before the first token, eos behind each answer, but for
  * turns. Texts written for other trainers end with eos already, which is not doubled; those of
  * pre-training are as in MaxText. Source: trl 1.16, trainer/sft_trainer.py, add_eos. */
 static bool encode_pieces(MxArena *arena, const Records *records, const Field *text, int first,
                           MxWhere where, Draft *draft, MxError *err) {
     const MxDataConfig *config = &records->dataset->config;
-    Field turns[TURNS];
-    bool has_turns = records->seer && first == PROMPT;
+    Field marked[COLUMNS_MOST];
+    Pictures *pictures = &draft->pictures;
+    bool has_turns = records->seer && first == PROMPT && !config->pairs;
     int32_t bos = config->omits_bos || has_turns ? -1 : mx_tokenizer_bos(config->tokenizer);
     int32_t eos = config->omits_eos || has_turns ? -1 : mx_tokenizer_eos(config->tokenizer);
-    if (has_turns) turns_make(arena, records->seer, draft->pictures.n, text, turns);
-    if (has_turns) text = turns;
+    if (has_turns)
+        turns_make(arena, records->seer, pictures->n, text, marked);
+    else if (records->seer)
+        mark_places(arena, records, text, first, marked);
+    if (records->seer) text = marked;
     const int32_t of_prompt[] = {bos, -1}, of_answer[] = {first == PROMPT ? -1 : bos, eos};
     bool may_end = config->is_sft || config->pairs || config->group;
-    int n_missing = count_missing(records, text, &draft->pictures);
+    int n_together = config->pairs ? 1 : records->columns.n_texts;
     for (int i = first; i < first + records->columns.n_texts; i++, text++) {
         MxRendered told = {.text = (char *)(uintptr_t)text->text, .n = text->bytes};
-        if (records->seer)
-            pictures_tell(arena, records->seer, &draft->pictures, n_missing, 0, &told);
-        n_missing = 0;
+        bool begins = i == first || first == ANSWER; /* nothing stands before it */
+        if (records->seer && begins)
+            pictures_tell_whole(arena, records->seer, pictures,
+                                count_missing(records, text, n_together, pictures), &told);
+        else if (records->seer)
+            pictures_tell(arena, records->seer, pictures, 0, 0, &told);
         MxEncoding what = {.text = told.text, .n = told.n, .where = where};
         if (!encode(arena, config->tokenizer, what, i == PROMPT ? of_prompt : of_answer, may_end,
                     &draft->piece[i], err))
@@ -180,37 +195,6 @@ static Record *keep(Records *records, const Draft *draft) {
     return record;
 }
 
-/* ---- images */
-
-static int64_t count_seen(const Records *records, const MxTokens piece[PIECES]) {
-    int64_t n = 0;
-    for (int i = PROMPT; i <= ANSWER; i++)
-        for (int64_t k = 0; k < piece[i].n; k++) n += seer_reads(records->seer, piece[i].ids[k]);
-    return n;
-}
-
-/* Every image of a record has its tokens, before it is cut and afterwards. */
-static bool check_seen(const Records *records, const Draft *draft, bool is_cut, MxWhere where,
-                       MxError *err) {
-    if (!records->seer) return true;
-    const Pictures *pictures = &draft->pictures;
-    int64_t wanted = pictures_tokens(records->seer, pictures);
-    int64_t found = count_seen(records, draft->piece);
-    if (!is_cut || found == wanted)
-        return pictures_check(records->seer, pictures, found, where, err);
-    return mx_fail(
-        err, MX_EXIT_BAD_INPUT, where,
-        "its images and sounds do not fit into max_target_length (%lld), with %lld tokens",
-        (long long)records->dataset->config.length, (long long)wanted);
-}
-
-static void keep_pictures(Records *records, const Draft *draft, MxWhere where, Record *record) {
-    if (!draft->pictures.n && !draft->pictures.sounds.n) return;
-    record->pictures = pictures_keep(records->arena, &draft->pictures);
-    record->where = where;
-    record->where.file = mx_arena_strdup(records->arena, where.file);
-}
-
 /* ---- drafts, by several threads */
 
 enum { MOST_JOBS = 1024, MOST_JOB_BYTES = 4 << 20 };
@@ -248,17 +232,6 @@ static bool choose_columns(Records *records, const Job *job, MxError *err) {
     return true;
 }
 
-static bool find_pictures(const Records *records, Job *job, const Field *column) {
-    const MxJson *messages[COLUMNS_MOST] = {0};
-    int n = records->columns.talks ? records->columns.n_texts : 0;
-    for (int i = 0; i < n; i++) messages[i] = column[i].json;
-    Pictures *pictures = &job->draft.pictures;
-    return !records->seer ||
-           (pictures_of(&job->arena, records->seer, &job->fields, messages, n, job->where, pictures,
-                        &job->err) &&
-            pictures_look(&job->arena, records->seer, pictures, job->where, &job->err));
-}
-
 /* Makes tokens of a record's columns. */
 static bool draft(const Records *records, Job *job) {
     Field column[COLUMNS_MOST];
@@ -268,7 +241,8 @@ static bool draft(const Records *records, Job *job) {
     for (int i = 0; i < columns->n_texts && !job->lacking; i++)
         if (columns_lacks(columns, &column[i])) job->lacking = columns->name[i];
     if (job->lacking) return true;
-    return find_pictures(records, job, column) &&
+    return records_find_seen(arena, records, &job->fields, column, job->where, &job->draft,
+                             &job->err) &&
            (columns->talks
                 ? talk_draft(arena, records, &job->fields, column, job->where, &job->draft,
                              &job->err)
@@ -300,11 +274,11 @@ static bool add_record(Records *records, Job *job, MxError *err) {
         return true;
     }
     const Draft whole = job->draft;
-    if (!check_seen(records, &job->draft, false, job->where, err)) return false;
+    if (!records_check_seen(records, &job->draft, false, job->where, err)) return false;
     cut_pieces(records, job->draft.piece);
-    if (!check_seen(records, &job->draft, true, job->where, err)) return false;
+    if (!records_check_seen(records, &job->draft, true, job->where, err)) return false;
     Record *kept = keep(records, &job->draft);
-    keep_pictures(records, &job->draft, job->where, kept);
+    records_keep_seen(records, &job->draft, job->where, kept);
     bool teaches = records_teach(records, kept);
     if (!teaches) leave_out(records, &records->tally.mute, job->where);
     if (teaches || is_grouped) {

@@ -113,11 +113,9 @@ typedef struct Talk {
     Draft *draft;
 } Talk;
 
-/* Each text is all of the record, or its beginning. */
 static void tell_pictures(const Talk *talk, MxRendered *text) {
     const Seer *seer = talk->records->seer;
-    talk->draft->pictures.n_places = talk->draft->pictures.sounds.n_places = 0;
-    if (seer) pictures_tell(talk->arena, seer, &talk->draft->pictures, 0, 0, text);
+    if (seer) pictures_tell_whole(talk->arena, seer, &talk->draft->pictures, 0, text);
 }
 
 static bool encode(const Talk *talk, const MxJson *request, MxConversation *out, MxError *err) {

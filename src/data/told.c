@@ -76,6 +76,19 @@ void pictures_tell(MxArena *arena, const Seer *seer, Pictures *pictures, int n_m
     text->n = out.len;
 }
 
+static void raise(int *places, int other) {
+    if (*places < other) *places = other;
+}
+
+void pictures_tell_whole(MxArena *arena, const Seer *seer, Pictures *pictures, int n_missing,
+                         MxRendered *text) {
+    int n = pictures->n_places, n_sounds = pictures->sounds.n_places;
+    pictures->n_places = pictures->sounds.n_places = 0;
+    pictures_tell(arena, seer, pictures, n_missing, 0, text);
+    raise(&pictures->n_places, n);
+    raise(&pictures->sounds.n_places, n_sounds);
+}
+
 /* ---- what is kept */
 
 static const char **keep_names(MxArena *arena, const char *const *path, int n) {

@@ -68,10 +68,10 @@ double loss_mean(const MxLoss *loss, int i);
 enum { TOKENS_XENT, TOKENS_Z, TOKENS_BALANCE, TOKENS_INDEX, TOKENS_SUMS };
 
 /* program_inputs — the model's inputs, and what parts ask of the model that is trained.
- * program_plain — those of another model, of which no part asks anything. program_logp —
- * log-probabilities of a batch's targets and entropies, f32, 0 where they do not count; entropy:
- * NULL = not wanted. program_token_loss — mean
- * cross-entropy from the model's hidden states; 0 in training that is for indexers alone. */
+ * program_plain — those of another model, which sees the same, and of which no part asks anything.
+ * program_logp — log-probabilities of a batch's targets and entropies, f32, 0 where they do not
+ * count; entropy: NULL = not wanted. program_token_loss — mean cross-entropy from the model's
+ * hidden states; 0 in training that is for indexers alone. */
 MxModelInputs program_inputs(MxTrainState *s, MxTrace *t, const int *batch);
 MxModelInputs program_plain(MxModelInputs in);
 MxValue program_logp(MxTrace *t, const MxModel *model, const MxValue *params, const int *batch,

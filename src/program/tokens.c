@@ -19,7 +19,11 @@ MxModelInputs program_inputs(MxTrainState *s, MxTrace *t, const int *batch) {
 }
 
 MxModelInputs program_plain(MxModelInputs in) {
-    return (MxModelInputs){.tokens = in.tokens, .positions = in.positions, .segments = in.segments};
+    return (MxModelInputs){.tokens = in.tokens,
+                           .positions = in.positions,
+                           .segments = in.segments,
+                           .mrope = in.mrope,
+                           .images = in.images};
 }
 
 MxValue program_logp(MxTrace *t, const MxModel *model, const MxValue *params, const int *batch,

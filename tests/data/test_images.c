@@ -32,6 +32,7 @@ static MxDataConfig images_config(const char *path) {
                                                 .grid = {SIZE / PATCH, SIZE / PATCH},
                                                 .pool = 2,
                                                 .tokens = TOKENS},
+                                     .placeholder = "[x]",
                                      .columns = {"image", "second"},
                                      .n_columns = 2}};
 }
@@ -43,13 +44,17 @@ static void put_picture(const char *name, const char *from) {
     ck_assert(mx_file_write(in_folder(name), file.data, file.size, &err));
 }
 
-static MxBatch batch_of(const char *lines) {
-    MxDataset *dataset = open_data(images_config(put("x.jsonl", lines)));
+static MxBatch batch_of_config(MxDataConfig config) {
+    MxDataset *dataset = open_data(config);
     MxBatchPart part = {.rows = 1, .of_rows = 1, .length = LENGTH, .pixels = 2 * PIXELS};
     MxBatch batch = mx_batch_new_part(&arena, &part);
     MxDataStatus status = mx_data_batch(dataset, 0, &batch, &err);
     ck_assert_msg(status == MX_DATA_OK, "%s", err.count ? err.text.data : "the end");
     return batch;
+}
+
+static MxBatch batch_of(const char *lines) {
+    return batch_of_config(images_config(put("x.jsonl", lines)));
 }
 
 static const char *text_of(const MxBatch *batch) {
@@ -66,6 +71,9 @@ static const char *text_of(const MxBatch *batch) {
 #define BEHIND "<end_of_turn>\n<start_of_turn>model\n"
 #define TALK(content)                                                                              \
     "{\"messages\": [{\"role\": \"user\", \"content\": [" content "]}, "                           \
+    "{\"role\": \"assistant\", \"content\": \"ok\"}]"
+#define SAID(text)                                                                                 \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"" text "\"}, "                            \
     "{\"role\": \"assistant\", \"content\": \"ok\"}]"
 #define TEXT       "{\"type\": \"text\", \"text\": \"Which?\"}"
 #define NAMED(key) "{\"type\": \"image\", \"" key "\": \"a.png\"}, "
@@ -89,6 +97,17 @@ static const struct {
      BEFORE "Which? " BEHIND "ok<end_of_turn>", 0},
     {"{\"prompt\": \"P\", \"completion\": \"ok\", \"image\": \"a.png\", \"second\": \"b.jpg\"}\n",
      BEFORE IMAGE IMAGE "P" BEHIND "ok<end_of_turn>", 2},
+    {SAID("Which?") ", \"image\": \"a.png\"}\n",
+     "<bos><start_of_turn>user\n" IMAGE
+     "Which?<end_of_turn>\n<start_of_turn>model\nok<end_of_turn>\n",
+     1},
+    {SAID("Which: [x]?") ", \"image\": \"a.png\"}\n",
+     "<bos><start_of_turn>user\nWhich:" IMAGE
+     "?<end_of_turn>\n<start_of_turn>model\nok<end_of_turn>\n",
+     1},
+    {SAID("<image> Which [x]?") ", \"image\": [\"a.png\", \"b.jpg\"]}\n", NULL, 2},
+    {SAID("<image>?") "}\n",
+     "<bos><start_of_turn>user\n<image>?<end_of_turn>\n<start_of_turn>model\nok<end_of_turn>\n", 0},
 };
 
 START_TEST(rows_have_images) {
@@ -105,6 +124,19 @@ START_TEST(rows_have_images) {
     int64_t n_zeros = 0;
     for (int i = 0; i < 2 * PIXELS; i++) n_zeros += batch.pixels[i] == 0;
     ck_assert_int_eq(n_zeros, (2 - forms[_i].n) * PIXELS); /* no byte is half of 255 */
+}
+END_TEST
+
+/* Of pre-training, without turns. */
+START_TEST(texts_have_marks) {
+    static const char *const lines[] = {
+        "{\"text\": \"See [x]. \", \"image\": \"a.png\"}\n",
+        "{\"text\": \"See <start_of_image>. \", \"image\": \"a.png\"}\n"};
+    put_picture("a.png", "train_blue_circle_0.png");
+    MxDataConfig config = images_config(put("x.jsonl", lines[_i]));
+    config.is_sft = config.completion_only = false;
+    MxBatch batch = batch_of_config(config);
+    ck_assert_str_eq(text_of(&batch), "<bos>See " IMAGE ". <eos>");
 }
 END_TEST
 
@@ -431,6 +463,7 @@ Suite *images_suite(void) {
     TCase *tcase = tcase_create("images");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, rows_have_images, 0, MX_COUNT(forms));
+    tcase_add_loop_test(tcase, texts_have_marks, 0, 2);
     tcase_add_test(tcase, pixels_are_patches);
     tcase_add_loop_test(tcase, tiles_are_those_of_transformers, 0, MX_COUNT(tiled));
     tcase_add_loop_test(tcase, forms_are_those_of_transformers, 0, MX_COUNT(formed));
