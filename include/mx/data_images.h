@@ -4,6 +4,7 @@
 #define MX_DATA_IMAGES_H
 
 #include <mx/chat.h>
+#include <mx/data.h>
 #include <mx/family_encoder.h>
 
 /* What reads them. */
@@ -54,5 +55,9 @@ bool mx_seer_index(MxArena *arena, const MxSeer *seer, const MxPictures *picture
 /* mx_seer_read — all views, in the arena. Errors: files that are damaged or have gone. */
 bool mx_seer_read(MxArena *arena, const MxSeer *seer, const MxPictures *pictures, MxViews *out,
                   MxError *err);
+/* mx_batch_views — what row `row` of a whole batch shows, as mx_seer_read has it, and as
+ * mx_seer_index which row of that each of its first n tokens is; NULL = it shows nothing. */
+const int32_t *mx_batch_views(MxArena *arena, const MxVision *vision, const MxHearing *hearing,
+                              const MxBatch *batch, int64_t row, int64_t n, MxViews *out);
 
 #endif

@@ -36,8 +36,10 @@ bool mx_train_check_stages(const MxTrainMesh *mesh, MxError *err);
 
 /* mx_train_check_ranks — errors: the number of ranks is not that of the mesh's devices. */
 bool mx_train_check_ranks(const MxTrainMesh *mesh, const MxComm *comm, MxError *err);
-/* mx_train_batch_part — the part of every batch of training or evaluation data that a rank needs.
+/* mx_train_batch_whole — all columns of a batch's first rows, with room for what they show.
+ * mx_train_batch_part — the part of every batch of training or evaluation data that a rank needs.
  * Errors: rows that cannot be divided. */
+MxBatchPart mx_train_batch_whole(const MxConfig *config, int64_t rows);
 bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, bool is_eval,
                          MxBatchPart *out, MxError *err);
 
@@ -136,6 +138,8 @@ typedef struct MxGeneration {
     bool speaks;
 } MxGeneration;
 
+/* mx_generation_make_room — for whole views and sounds, where any are seen at all. */
+void mx_generation_make_room(const MxConfig *config, MxGeneration *sizes);
 /* mx_train_state_open_generation — a state that can only generate, in this process alone, whatever
  * the config's mesh is. kept: see mx_model_keep; MX_NOT_QUANTIZED = as the config says. Further
  * errors: models that cannot generate, see mx_model_caches. */

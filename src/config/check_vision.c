@@ -245,17 +245,13 @@ static void check_columns(ConfigLoad *load, MxKey key, const MxYaml *node) {
         config_fail(load, key, "wants the name of a column or a list of at most %d", MOST);
 }
 
-/* Other losses of several responses, modules that look ahead and what is computed ahead read tokens
- * alone. */
+/* Other losses of several responses and modules that look ahead read tokens alone. */
 static void check_company(ConfigLoad *load, const MxConfig *c) {
     const struct {
         MxKey key;
         bool is_set;
-    } others[] = {{MX_KEY_dpo_reference, !strcmp(c->dpo_reference, "precomputed")},
-                  {MX_KEY_use_kto, c->use_kto},
-                  {MX_KEY_use_grpo, c->use_grpo},
+    } others[] = {{MX_KEY_use_kto, c->use_kto},
                   {MX_KEY_mtp_num_layers, c->mtp_num_layers > 0},
-                  {MX_KEY_teacher_overrides, mx_config_distils(c)},
                   {MX_KEY_attention_sink, c->attention_sink},
                   {MX_KEY_token_cache, c->token_cache != NULL}};
     const ConfigFiles *files = config_files_of(c);

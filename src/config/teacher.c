@@ -125,11 +125,20 @@ void config_check_distillation(ConfigLoad *load, const MxConfig *c) {
 /* ---- both */
 
 bool config_is_of_model(int row) {
-    static const char *const groups[] = {"model", "attention", "layout", "precision"};
-    static const MxKey keys[] = {MX_KEY_load_parameters_path, MX_KEY_model_name,
-                                 MX_KEY_override_model_config};
+    static const char *const groups[] = {"model", "attention", "vision",
+                                         "audio", "layout",    "precision"};
+    static const struct {
+        MxKey key;
+        bool is;
+    } keys[] = {{MX_KEY_load_parameters_path, true},
+                {MX_KEY_model_name, true},
+                {MX_KEY_override_model_config, true},
+                {MX_KEY_use_multimodal, false}, /* both read the same batches */
+                {MX_KEY_use_audio, false},
+                {MX_KEY_max_num_images_per_example, false},
+                {MX_KEY_max_sample_len_for_audio, false}};
     for (int i = 0; i < MX_COUNT(keys); i++)
-        if (row == (int)keys[i]) return true;
+        if (row == (int)keys[i].key) return keys[i].is;
     for (int i = 0; row >= 0 && row < MX_KEY_COUNT && i < MX_COUNT(groups); i++)
         if (!strcmp(config_group_of((MxKey)row)->name, groups[i])) return true;
     return false;
@@ -204,6 +213,30 @@ static void check_maps(ConfigLoad *load, const MxConfig *c, const MxConfig *teac
         (ConfigNumbers){.what = "layers", .high = c->num_decoder_layers - 1, .least = 1});
 }
 
+/* Both are given the same images and sounds, and the same tokens stand for them. */
+static void check_senses(ConfigLoad *load, const MxConfig *teacher) {
+    static const MxKey keys[] = {MX_KEY_vision_encoder_block,
+                                 MX_KEY_image_size_for_vit,
+                                 MX_KEY_patch_size_for_vit,
+                                 MX_KEY_vision_output_length,
+                                 MX_KEY_max_num_tiles_for_vit,
+                                 MX_KEY_spatial_merge_size_for_vit,
+                                 MX_KEY_pixel_shuffle_ratio_for_vit,
+                                 MX_KEY_num_position_embeddings_for_vit,
+                                 MX_KEY_use_mrope,
+                                 MX_KEY_num_mel_bins_for_audio,
+                                 MX_KEY_n_window_for_audio,
+                                 MX_KEY_n_window_infer_for_audio};
+    for (int i = 0; i < MX_COUNT(keys) && load->config->use_multimodal; i++) {
+        const char *ours = mx_config_value(load->arena, load->config, keys[i]);
+        const char *theirs = mx_config_value(load->arena, teacher, keys[i]);
+        if (strcmp(ours, theirs) != 0)
+            config_fail(load, MX_KEY_teacher_overrides,
+                        "the teacher sees in another way: %s is %s, the student's is %s",
+                        mx_key_name(keys[i]), theirs, ours);
+    }
+}
+
 void config_check_teacher(ConfigLoad *load, const MxConfig *teacher) {
     const MxConfig *student = load->config;
     const MxKey key = MX_KEY_teacher_overrides;
@@ -216,6 +249,7 @@ void config_check_teacher(ConfigLoad *load, const MxConfig *teacher) {
         !mx_yaml_get(load->slots[key].value, mx_key_name(MX_KEY_load_parameters_path)))
         config_fail(load, key, "wants load_parameters_path, the teacher's weights");
     if (student->distill_beta > 0) check_features(load, student, teacher);
+    check_senses(load, teacher);
     if (mx_config_learns_init(student)) check_maps(load, student, teacher);
 }
 

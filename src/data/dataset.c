@@ -237,7 +237,8 @@ static bool make_row(MxDataset *dataset, Place place, MxBatch *out, MxError *err
     if (config->pairs) {
         if (!data_pair_side(dataset, row, (int)side, &to, err)) return false;
     } else {
-        if (!dataset->kind->row(dataset, record_of(config, row, side), &to, err)) return false;
+        row = record_of(config, row, side);
+        if (!dataset->kind->row(dataset, row, &to, err)) return false;
         dataset->n_made++;
     }
     if (out->pixels && !see_row(dataset, row, &to, at, out, err)) return false;

@@ -73,8 +73,10 @@ bool pictures_of(MxArena *arena, const Seer *seer, const Fields *record,
 bool pictures_look(MxArena *arena, const Seer *seer, Pictures *pictures, MxWhere where,
                    MxError *err);
 
-/* pictures_keep — a copy in another arena. */
+/* pictures_keep — a copy in another arena. pictures_are_same — files of the same names in the same
+ * order; NULL = a record has none. */
 Pictures *pictures_keep(MxArena *arena, const Pictures *pictures);
+bool pictures_are_same(const Pictures *a, const Pictures *b);
 
 /* pictures_tell — a text with what stands for images and sounds in the place of each mark of one;
  * n_missing images and n_quiet sounds more are put first. Spans move with it. A record's texts

@@ -304,7 +304,7 @@ static bool check_shares(const Records *records, MxError *err) {
 static void check_config(const MxDataConfig *config) {
     MX_ASSERT(config->pairs != MX_DATA_PAIRS_MAXTEXT || !config->packing);
     MX_ASSERT(!config->images.vision.images ||
-              !(config->packing || config->group || config->has_ids));
+              !(config->packing || config->has_labels || config->has_ids));
     MX_ASSERT(!config->group || (config->is_sft && config->completion_only && !config->packing));
     MX_ASSERT(!config->splits ||
               !(config->pairs || config->group || config->is_sft || config->images.vision.images));

@@ -58,7 +58,7 @@ static bool encode_pieces(MxArena *arena, const Records *records, const Field *t
     const MxDataConfig *config = &records->dataset->config;
     Field marked[COLUMNS_MOST];
     Pictures *pictures = &draft->pictures;
-    bool has_turns = records->seer && first == PROMPT && !config->pairs;
+    bool has_turns = records->seer && first == PROMPT && !config->pairs && !config->group;
     int32_t bos = config->omits_bos || has_turns ? -1 : mx_tokenizer_bos(config->tokenizer);
     int32_t eos = config->omits_eos || has_turns ? -1 : mx_tokenizer_eos(config->tokenizer);
     if (has_turns)

@@ -47,10 +47,13 @@ bool records_check_seen(const Records *records, const Draft *draft, bool is_cut,
         return fail_own(where, err);
     if (!is_cut || found == wanted)
         return pictures_check(records->seer, pictures, found, where, err);
+    bool is_prompt = config->pairs || config->asks;
     return mx_fail(err, MX_EXIT_BAD_INPUT, where,
                    "its images and sounds do not fit into %s (%lld), with %lld tokens",
-                   config->pairs ? "dpo.max_prompt_length" : "max_target_length",
-                   (long long)(config->pairs ? config->max_prompt_length : config->length),
+                   config->asks    ? "max_prefill_predict_length"
+                   : config->pairs ? "dpo.max_prompt_length"
+                                   : "max_target_length",
+                   (long long)(is_prompt ? config->max_prompt_length : config->length),
                    (long long)wanted);
 }
 

@@ -7,7 +7,7 @@ static const char reward_column[] = "reward", label_column[] = "label",
 
 static bool has_same_prompt(const Records *records, const Record *a, const Record *b) {
     size_t bytes = records->is_narrow ? sizeof(uint16_t) : sizeof(int32_t);
-    return a->n[PROMPT] == b->n[PROMPT] &&
+    return a->n[PROMPT] == b->n[PROMPT] && pictures_are_same(a->pictures, b->pictures) &&
            (!a->n[PROMPT] || !memcmp(a->ids, b->ids, (size_t)a->n[PROMPT] * bytes));
 }
 

@@ -91,6 +91,18 @@ void pictures_tell_whole(MxArena *arena, const Seer *seer, Pictures *pictures, i
 
 /* ---- what is kept */
 
+static bool are_same(const char *const *a, int n, const char *const *b, int n_b) {
+    bool same = n == n_b;
+    for (int i = 0; same && i < n; i++) same = !strcmp(a[i], b[i]);
+    return same;
+}
+
+bool pictures_are_same(const Pictures *a, const Pictures *b) {
+    if (!a || !b) return a == b;
+    return are_same(a->path, a->n, b->path, b->n) &&
+           are_same(a->sounds.path, a->sounds.n, b->sounds.path, b->sounds.n);
+}
+
 static const char **keep_names(MxArena *arena, const char *const *path, int n) {
     const char **kept = mx_new_n(arena, const char *, n + 1);
     for (int i = 0; i < n; i++) kept[i] = mx_arena_strdup(arena, path[i]);

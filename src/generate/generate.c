@@ -332,11 +332,6 @@ typedef struct Asked {
     const MxPrompt *prompt; /* the first of equal ones in a row, which go through the model once */
 } Asked;
 
-static bool are_equal(const MxPrompt *a, const MxPrompt *b) {
-    return a->tokens.n == b->tokens.n && !a->pictures && !b->pictures &&
-           !memcmp(a->tokens.ids, b->tokens.ids, (size_t)a->tokens.n * sizeof *a->tokens.ids);
-}
-
 /* NULL: an error, as of mx_prompt_check. */
 static Asked *ask_each(MxArena *arena, const MxTrainState *state, const MxGenerate *how,
                        const MxPrompt *prompts, int64_t n, MxError *err) {
@@ -347,7 +342,8 @@ static Asked *ask_each(MxArena *arena, const MxTrainState *state, const MxGenera
         if (prompts[i].guide) asked[i].how.guide = prompts[i].guide;
         asked[i].how.stream += (uint64_t)(how->numbers ? how->numbers[i] : i);
         if (how->longest && room < how->max_tokens) asked[i].how.max_tokens = room;
-        if (i && are_equal(&prompts[i - 1], &prompts[i])) asked[i].prompt = asked[i - 1].prompt;
+        if (i && prompts_are_same(state, &prompts[i - 1], &prompts[i]))
+            asked[i].prompt = asked[i - 1].prompt;
         const char *name =
             mx_arena_printf(arena, "prompt %llu", (unsigned long long)asked[i].how.stream);
         if (!mx_prompt_check(state, name, &prompts[i], asked[i].how.max_tokens, err)) return NULL;

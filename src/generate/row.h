@@ -36,4 +36,7 @@ typedef struct Row {
 bool row_add_text(Row *row, int32_t id);
 bool row_is_among(const int32_t *ids, int n, int32_t id);
 
+/* prompts_are_same — the same tokens, which show the same. */
+bool prompts_are_same(const MxTrainState *state, const MxPrompt *a, const MxPrompt *b);
+
 #endif

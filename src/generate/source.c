@@ -209,19 +209,10 @@ static bool load(const char *from, MxTrainState *s, MxError *err) {
     return mx_ckpt_load_params(from, NULL, (int)c->param_scan_axis, tree, err);
 }
 
-/* For whole views, if any is seen. */
-static void make_room(const MxConfig *c, MxGeneration *what) {
-    const MxVision v = mx_model_vision(c);
-    if (!what->seen) return;
-    what->seen = (what->seen + v.tokens - 1) / v.tokens * v.tokens;
-    if (v.encoder->sees_itself && what->chunk < v.tokens) what->chunk = v.tokens;
-    if (what->capacity < what->chunk) what->capacity = what->chunk;
-}
-
 bool mx_source_open(MxArena *arena, const MxSource *source, MxGeneration what, MxTrainState **out,
                     MxError *err) {
     const MxConfig *c = source->config;
-    make_room(c, &what);
+    mx_generation_make_room(c, &what);
     if (!mx_train_state_open_generation(arena, c, what, source->kept, out, err)) return false;
     bool draws = !source->base || (c->enable_lora && !source->adapters);
     if (draws) mx_train_state_init(*out);

@@ -52,6 +52,19 @@ static void mark_rows(const MxBox *box, MicroBatch micro, bool *is_mine) {
             is_mine[program_row_of(&micro, box->start[0] + k)] = true;
 }
 
+MxBatchPart mx_train_batch_whole(const MxConfig *c, int64_t rows) {
+    const MxVision vision = mx_model_vision(c);
+    const MxHearing hearing = mx_model_hearing(c);
+    return (MxBatchPart){.rows = rows,
+                         .of_rows = rows,
+                         .length = c->max_target_length,
+                         .pixels = mx_vision_row(&vision),
+                         .grids = mx_vision_grids(&vision),
+                         .frames = mx_audio_row(&hearing),
+                         .chunks = hearing.chunks,
+                         .has_mrope = vision.has_mrope};
+}
+
 bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, bool is_eval,
                          MxBatchPart *out, MxError *err) {
     const MxConfig *c = mesh->config;
@@ -62,16 +75,7 @@ bool mx_train_batch_part(MxArena *arena, const MxTrainMesh *mesh, int64_t rank, 
                             is_eval ? c->global_batch_size_to_load_eval : c->rows_at_once};
     micro.first = program_first_of(&mesh->mesh, rank, micro.of_examples);
     int64_t sides = mx_train_rows(c), all = sides * micro.of_examples;
-    MxVision vision = mx_model_vision(c);
-    MxHearing hearing = mx_model_hearing(c);
-    *out = (MxBatchPart){.rows = all,
-                         .of_rows = all,
-                         .length = c->max_target_length,
-                         .pixels = mx_vision_row(&vision),
-                         .grids = mx_vision_grids(&vision),
-                         .frames = mx_audio_row(&hearing),
-                         .chunks = hearing.chunks,
-                         .has_mrope = vision.has_mrope};
+    *out = mx_train_batch_whole(c, all);
     if (mesh->mesh.n_ranks == 1) return true;
     if (!program_shard_batch(arena, mesh, is_eval, &sharding, err)) return false;
     if (mx_config_writes(c)) return true; /* completions of all ranks come to its prompts */

@@ -89,13 +89,16 @@ static MxGeneration generation_of(MxTrainState *s) {
     int64_t chunk = capacity < CHUNK ? capacity : CHUNK;
     if (samples) capacity += c->sample_max_tokens;
     find_share(s);
-    return (MxGeneration){.rows = mx_config_writes(c) ? rows_to_write(s) : 1,
+    MxGeneration sizes = {.rows = mx_config_writes(c) ? rows_to_write(s) : 1,
                           .capacity = capacity,
                           .chunk = chunk,
                           .all_logits = asks,
                           .share = s->generation.share,
                           .n_shares = s->generation.n_shares,
                           .speaks = s->generation.speaks};
+    if (mx_config_writes(c)) sizes.seen = program_seen_most(c);
+    mx_generation_make_room(c, &sizes);
+    return sizes;
 }
 
 /* Behind learned positions there are none. */

@@ -98,10 +98,9 @@ static void read(MxTrainState *s, MxTrace *t, bool is_eval, MxModelInputs *in) {
     if (own->vision.has_mrope) in->mrope = own->turned;
 }
 
-static bool before_batch(MxTrainState *s, bool is_eval, int64_t i, const MxBatch *batch,
-                         MxError *err) {
-    (void)is_eval, (void)i, (void)err;
+void program_see(MxTrainState *s, const MxBatch *batch) {
     Images *own = program_part(s, PART_images);
+    if (!own) return;
     MX_ASSERT(batch->pixels); /* the batch's part says that there are some */
     MX_ASSERT(batch->part.grids == mx_vision_grids(&own->vision));
     if (batch->grids) fill_places(own, batch->grids, batch->rows);
@@ -110,6 +109,12 @@ static bool before_batch(MxTrainState *s, bool is_eval, int64_t i, const MxBatch
     sounds_give(&own->sounds, batch);
     for (int k = 0; own->vision.has_mrope && k < MX_MROPE_KINDS; k++)
         program_give(s, own->mrope[k], batch->mrope[k]);
+}
+
+static bool before_batch(MxTrainState *s, bool is_eval, int64_t i, const MxBatch *batch,
+                         MxError *err) {
+    (void)is_eval, (void)i, (void)err;
+    program_see(s, batch);
     return true;
 }
 

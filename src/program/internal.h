@@ -153,6 +153,8 @@ bool program_declare_generation(MxTrainState *state, MxError *err);
 /* program_declare_see, program_declare_hear — variables of what such sequences see and hear, if
  * they do. */
 void program_declare_see(MxTrainState *state);
+/* program_seen_most — tokens of what a row of a batch shows, at most. */
+int64_t program_seen_most(const MxConfig *config);
 void program_declare_hear(MxTrainState *state);
 /* Pieces of sequences read quotients in place of magnitudes (magnitudes.c). program_declare_factors
  * — their variables. program_with_factors — the model that reads them, among `params`.

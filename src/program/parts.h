@@ -142,6 +142,8 @@ int program_declare_wide_input(MxTrainState *state, const char *name, MxDtype dt
 void program_give(MxTrainState *state, int input, const void *values);
 /* program_wide_rows — of a batch, of training or evaluation, at most. */
 int64_t program_wide_rows(const MxConfig *config);
+/* program_see — gives a batch's images and sounds, if the program has such inputs. */
+void program_see(MxTrainState *state, const MxBatch *batch);
 /* program_make_inputs — lets an entry make n inputs of every micro-batch of a batch, as training or
  * evaluation gets it: out[k] [rows, ..] of what this rank has of the batch, 0 where
  * others have it. */

@@ -26,14 +26,20 @@ struct Precomputed {
     Side side[2]; /* training, evaluation */
 };
 
+/* Of row `row` of an array with rows of n numbers of 4 bytes; NULL: as it was. */
+static uint64_t hash_on(uint64_t hash, const void *rows, int64_t row, int64_t n) {
+    const size_t bytes = (size_t)n * sizeof(int32_t);
+    if (!rows) return hash;
+    const uint64_t own = mx_hash64((const char *)rows + (size_t)row * bytes, bytes);
+    return mx_hash64((uint64_t[]){hash, own}, 2 * sizeof hash);
+}
+
 static int64_t hash_of(const MxBatch *batch, int64_t row) {
     uint64_t hash = 0;
-    size_t bytes = (size_t)batch->length * sizeof(int32_t);
-    for (int f = 0; f < MX_BATCH_FIELDS; f++) {
-        const int32_t *at = batch->field[f] + row * batch->length;
-        hash = mx_hash64((uint64_t[]){hash, mx_hash64(at, bytes)}, 2 * sizeof hash);
-    }
-    return (int64_t)hash;
+    for (int f = 0; f < MX_BATCH_FIELDS; f++)
+        hash = hash_on(hash, batch->field[f], row, batch->length);
+    hash = hash_on(hash, batch->pixels, row, batch->part.pixels);
+    return (int64_t)hash_on(hash, batch->frames, row, batch->part.frames);
 }
 
 static MxBox hash_box(int64_t row, int64_t n) {
@@ -94,6 +100,7 @@ static void compute(Precomputed *p, const Side *side, const MxBatch *batch) {
     MxTrainState *s = p->state;
     bool is_eval = side == &p->side[true];
     int inputs[PRECOMPUTED_MOST];
+    program_see(s, batch);
     for (int k = 0; k < p->setup.n_arrays; k++) inputs[k] = p->setup.array[k].input;
     program_make_inputs(s, p->setup.entry[is_eval], inputs, p->setup.n_arrays, is_eval, batch,
                         side->value);
@@ -124,7 +131,8 @@ static bool make_arrays(const Precomputed *p, const Side *side, MxH5 *file, MxEr
 static bool make_side(Precomputed *p, Side *side, MxH5 *file, MxError *err) {
     if (!side->n) return true;
     MxArena arena = {.name = "precomputed"};
-    MxBatch batch = mx_batch_new(&arena, side->rows, side->length);
+    const MxBatchPart whole = mx_train_batch_whole(p->state->config, side->rows);
+    MxBatch batch = mx_batch_new_part(&arena, &whole);
     bool ok = !file || make_arrays(p, side, file, err);
     double start = mx_clock_s();
     for (int64_t i = 0; ok && i < side->n; i++) {

@@ -12,6 +12,20 @@ static MxVision view_of(const MxTrainState *s) {
     return v;
 }
 
+int64_t program_seen_most(const MxConfig *c) {
+    const MxVision v = mx_model_vision(c);
+    const MxHearing h = mx_model_hearing(c);
+    return mx_vision_rows(&v) + mx_audio_places(&h);
+}
+
+void mx_generation_make_room(const MxConfig *c, MxGeneration *what) {
+    const MxVision v = mx_model_vision(c);
+    if (!what->seen) return;
+    what->seen = (what->seen + v.tokens - 1) / v.tokens * v.tokens;
+    if (v.encoder->sees_itself && what->chunk < v.tokens) what->chunk = v.tokens;
+    if (what->capacity < what->chunk) what->capacity = what->chunk;
+}
+
 void program_declare_see(MxTrainState *s) {
     if (!s->generation.seen) return;
     const MxVision v = view_of(s);

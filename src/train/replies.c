@@ -82,6 +82,19 @@ MxTokens replies_prompt(const Asked *asked, int64_t k) {
                       replies_prompt_tokens(asked->batch, row)};
 }
 
+/* Prompt k of those asked, and what stands behind it so far. */
+static MxPrompt prompt_of(MxArena *arena, const MxConfig *config, const Asked *asked, int64_t k,
+                          const Response *response) {
+    const MxVision vision = mx_model_vision(config);
+    const MxHearing hearing = mx_model_hearing(config);
+    MxPrompt prompt = {.tokens = turns_prompt(arena, replies_prompt(asked, k), response)};
+    if (asked->batch->image)
+        prompt.image =
+            mx_batch_views(arena, &vision, &hearing, asked->batch, asked->number[k] % asked->n_rows,
+                           prompt.tokens.n, &prompt.views);
+    return prompt;
+}
+
 bool replies_write(MxTrainState *state, MxGenerate *how, MxArena *arena, const Asked *asked,
                    const Response *responses, MxReply *out, MxError *err) {
     const MxGeneration g = mx_generation(state);
@@ -92,8 +105,8 @@ bool replies_write(MxTrainState *state, MxGenerate *how, MxArena *arena, const A
     how->stream = stream_of(asked->is_eval, asked->i, asked->most);
     how->numbers = asked->number + from;
     for (int64_t k = 0; k < n; k++)
-        prompts[k].tokens =
-            turns_prompt(arena, replies_prompt(asked, k), &responses[asked->number[k]]);
+        prompts[k] =
+            prompt_of(arena, mx_train_state_config(state), asked, k, &responses[asked->number[k]]);
     bool ok = mx_generate(arena, state, how, prompts + from, to - from, out + from, err);
     if (!train_agree(comm, ok, err)) return false;
     if (comm) exchange_replies(state, arena, from, to, out, n);

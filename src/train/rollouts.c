@@ -61,6 +61,15 @@ static void tell_shares(const MxTrainState *state) {
                (long long)n);
 }
 
+/* What it shows is that of its prompts; where that stands among its tokens is its own. */
+static MxBatch batch_of(MxArena *arena, const MxConfig *c, int64_t rows) {
+    MxBatch batch = mx_batch_new(arena, rows, c->max_target_length);
+    batch.part = mx_train_batch_whole(c, rows);
+    for (int k = 0; batch.part.has_mrope && k < MX_MROPE_KINDS; k++)
+        batch.mrope[k] = mx_new_n(arena, int32_t, rows * batch.length);
+    return batch;
+}
+
 bool rollouts_open(MxArena *arena, MxTrainState *state, MxDataset *const data[2], Rollouts **out,
                    MxError *err) {
     const MxConfig *c = mx_train_state_config(state);
@@ -80,7 +89,7 @@ bool rollouts_open(MxArena *arena, MxTrainState *state, MxDataset *const data[2]
         int64_t n = i ? c->global_batch_size_to_load_eval : c->global_batch_size_to_load;
         r->how[i] = how_of(c, i, words.tokenizer, &r->eos);
         r->data[i] = data[i];
-        r->made[i] = mx_batch_new(arena, n * c->rl_num_generations, c->max_target_length);
+        r->made[i] = batch_of(arena, c, n * c->rl_num_generations);
         r->logprobs[i] = mx_new_n(arena, float, r->made[i].rows * r->made[i].length);
     }
     return true;
@@ -99,6 +108,24 @@ static void add_response(MxBatch *batch, int64_t row, int64_t n, const Response 
         field[MX_INPUTS_POSITION][i] = field[MX_TARGETS_POSITION][i - 1] = (int32_t)i;
         field[MX_INPUTS_SEGMENTATION][i] = 1;
         field[MX_TARGETS_SEGMENTATION][i - 1] = id >= 0;
+    }
+}
+
+/* Completions are texts, behind what their prompts show. */
+static void show(const MxConfig *c, const MxBatch *prompts, MxBatch *made) {
+    const MxVision vision = mx_model_vision(c);
+    int32_t *mrope[MX_MROPE_KINDS];
+    made->image = prompts->image;
+    made->pixels = prompts->pixels;
+    made->grids = prompts->grids;
+    made->frames = prompts->frames;
+    made->left = prompts->left;
+    for (int64_t row = 0; made->part.has_mrope && row < made->rows; row++) {
+        const int64_t at = row * made->length;
+        for (int k = 0; k < MX_MROPE_KINDS; k++) mrope[k] = made->mrope[k] + at;
+        mx_vision_mrope(&vision, made->grids ? made->grids + row * made->part.grids : NULL,
+                        made->image + at, made->field[MX_INPUTS_POSITION] + at, made->length,
+                        mrope);
     }
 }
 
@@ -122,6 +149,7 @@ static void fill_rows(Rollouts *r, bool is_eval, const MxBatch *prompts, const R
         add_response(made, row, n, response);
         memcpy(logprobs + at + n - 1, response->logprobs, (size_t)response->n * sizeof *logprobs);
     }
+    show(r->config, prompts, made);
 }
 
 /* ---- what several steps learn from */

@@ -19,6 +19,7 @@ for file in tokenizer.json tokenizer_config.json; do
 done
 cp "$pictures"/*.png "$pictures"/*.jpg "$work"
 awk -F'"type": "image"' 'NF == 2 && ++n <= 16' "$pictures/train.jsonl" >"$work/train.jsonl"
+sed 's/, {"role": "assistant".*}]}/]}/' "$work/train.jsonl" >"$work/ask.jsonl"
 cat >"$work/chat.jinja" <<'JINJA'
 {%- for message in messages %}{{ message['role'] }}:{% if message['content'] is string %}{{ message['content'] }}{% else %}
 {%- for item in message['content'] %}{% if item['type'] == 'image' %}<|image|>{% else %}{{ item['text'] }}{% endif %}{% endfor %}{% endif %}
@@ -69,6 +70,15 @@ near() {
     paste "$work/a" "$work/b" | awk '{ d = $2 - $4; if (d < 0) d = -d; bad += $1 != $3 || d > 0.00005 } END { print NR == 4 && !bad ? "alike" : "other losses, " NR }'
 }
 
+# sees RUN — whether a policy that wrote replies saw then what it sees when it learns from them: every ratio is 1, and a group's
+# advantages have the sum 0. Some must have been rewarded.
+sees() {
+    sed -n 's/.*"learning\/loss": \([-0-9.e]*\),.*"learning\/raw_grad_norm": \([0-9.e-]*\),.*/\1 \2/p' "$work/out/$1/metrics.jsonl" |
+        awk '{ bad += $1 > 1e-6 || $1 < -1e-6; norm += $2 } END { print (NR == 4 && norm > 0.01 ? bad + 0 " other" : "no replies, " NR " " norm) }'
+}
+policy="steps=4 per_device_batch_size=4 use_sft=false use_grpo=true rl.num_generations=4 rl.reward=regex rl.reward_pattern='[a-m]'
+    rl.grpo_beta=0 rl.recorded_logprobs=true enable_checkpointing=false"
+
 for encoder in gemma3 llama4 gemma4 qwen3_vl qwen3_vl_moe; do
     run $encoder one 1 steps=4 per_device_batch_size=4
     first=$(losses $encoder-one | sed -n '1s/.* //p')
@@ -88,6 +98,9 @@ tensor 2 per_device_batch_size=2 ici_tensor_parallelism=2
 FORMS
     run $encoder again 1 steps=2 per_device_batch_size=4
     run $encoder again 1 steps=4 per_device_batch_size=4
+    # shellcheck disable=SC2086
+    run $encoder replies 1 $policy max_prefill_predict_length=208 hf_train_files="$work/ask.jsonl"
+    is "$encoder replies" "$(sees $encoder-replies)" '0 other'
     is "$encoder goes on" "$("$bin/mxcompare" "$work/out/$encoder-one" "$work/out/$encoder-again" 2>&1 | tail -1)" EQUAL
 done
 

@@ -69,6 +69,15 @@ near() {
     paste "$work/a" "$work/b" | awk '{ d = $2 - $4; if (d < 0) d = -d; bad += $1 != $3 || d > 0.00005 } END { print NR == 4 && !bad ? "alike" : "other losses, " NR }'
 }
 
+# sees RUN — whether a policy that wrote replies saw then what it sees when it learns from them: every ratio is 1, and a group's
+# advantages have the sum 0. Some must have been rewarded.
+sees() {
+    sed -n 's/.*"learning\/loss": \([-0-9.e]*\),.*"learning\/raw_grad_norm": \([0-9.e-]*\),.*/\1 \2/p' "$work/out/$1/metrics.jsonl" |
+        awk '{ bad += $1 > 1e-6 || $1 < -1e-6; norm += $2 } END { print (NR == 4 && norm > 0.01 ? bad + 0 " other" : "no replies, " NR " " norm) }'
+}
+policy="steps=4 per_device_batch_size=4 use_sft=false use_grpo=true rl.num_generations=4 rl.reward=regex rl.reward_pattern='[a-m]'
+    rl.grpo_beta=0 rl.recorded_logprobs=true enable_checkpointing=false"
+
 run one 1 steps=4 per_device_batch_size=4
 first=$(losses one | sed -n '1s/.* //p')
 last=$(losses one | sed -n '4s/.* //p')
@@ -84,6 +93,10 @@ data 2 per_device_batch_size=2 ici_data_parallelism=2
 fsdp 2 per_device_batch_size=2 ici_fsdp_parallelism=2
 tensor 2 per_device_batch_size=2 ici_tensor_parallelism=2
 FORMS
+sed 's/, {"role": "assistant".*}]}/]}/' "$work/train.jsonl" >"$work/ask.jsonl"
+# shellcheck disable=SC2086
+run replies 1 $policy max_prefill_predict_length=144 hf_train_files="$work/ask.jsonl"
+is 'replies of a policy that hears' "$(sees replies)" '0 other'
 wav low.wav aA 9600
 run other 1 steps=4 per_device_batch_size=4
 is 'what is heard counts' "$(near one other)" 'other losses, 4'

@@ -6,7 +6,7 @@ int main(void) {
         golden_suite(), families_suite(), hf_suite(), images_suite(), sounds_suite(),
         optimizers_suite(), post_suite(), preference_suite(), policy_suite(), iterations_suite(),
         rollouts_suite(), grpo_suite(), tags_suite(), rules_suite(), kto_suite(), reward_suite(),
-        sft_losses_suite(), packed_suite(), pairs_see_suite(), parts_suite(), reference_suite(),
+        sft_losses_suite(), packed_suite(), losses_see_suite(), parts_suite(), reference_suite(),
         tiles_suite(), lora_suite(), lora_runs_suite(), peft_runs_suite(), dora_suite(),
         whole_suite(), qlora_suite(), quantized_suite(), ahead_suite(), clip_suite(), told_suite(),
         turns_suite(), blocks_suite(), release_suite(), disk_suite(), distill_suite(),
