@@ -39,7 +39,7 @@ LIBS.device := -ldnnl -fopenmp -ldl $(shell pkg-config --libs ompi-c 2>/dev/null
 LIBS.text   := -lutf8proc -lpthread
 LIBS.store  := $(shell pkg-config --libs hdf5-serial 2>/dev/null)
 LIBS.image  := -lpthread $(shell pkg-config --libs libpng libjpeg sndfile soxr 2>/dev/null)
-LIBS.data   := -lpthread $(shell pkg-config --libs zlib libzstd libbrotlidec snappy 2>/dev/null)
+LIBS.data   := -lpthread $(shell pkg-config --libs zlib libzstd liblz4 libbrotlidec snappy 2>/dev/null)
 LIBS.serve  := -lpthread $(shell pkg-config --libs libmicrohttpd 2>/dev/null)
 # What programs and the kernels that they load must have in common: all that these kernels include.
 LOADED      := -DMX_LOADED=$(shell cat $(wildcard $(foreach r,base graph ops device,include/mx/$r*.h)) $(wildcard include/mx/ops*.def) | cksum | cut -d ' ' -f 1)u
@@ -246,7 +246,7 @@ test:  ## the same set-up, then the tests of all rooms and programs, on one and 
 
 # Debian packages; nothing is fetched when all are there.
 PACKAGES := gcc g++ libc6-dev pkg-config libyaml-dev libopenblas-openmp-dev libdnnl-dev libhdf5-dev \
-            libxxhash-dev libjansson-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev \
+            libxxhash-dev libjansson-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev liblz4-dev \
             libbrotli-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libsndfile1-dev libsoxr-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin check
 CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 SITE_PACKAGES := cmark-gfm python3-minimal

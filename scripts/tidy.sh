@@ -67,6 +67,7 @@ xxhash\.h src/base/hash.c
 pcre2\.h src/base/regex.c
 zlib\.h src/data/codec_gzip.c
 zstd\.h src/data/codec_zstd.c
+lz4 src/data/codec_lz4.c
 brotli src/data/codec_brotli.c
 png\.h src/image/png.c
 jpeglib\.h src/image/jpeg.c

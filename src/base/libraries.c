@@ -23,6 +23,7 @@ static const Library libraries[] = {
     {"libjansson", "jansson_version_str", TEXT, 0},
     {"libz.", "zlibVersion", TEXT, 0},
     {"libzstd", "ZSTD_versionString", TEXT, 0},
+    {"liblz4", "LZ4_versionString", TEXT, 0},
     {"libutf8proc", "utf8proc_version", TEXT, 0},
     {"libmicrohttpd", "MHD_get_version", TEXT, 0},
     {"libpcre2-8", "pcre2_config_8", ASKED, 11},

@@ -17,7 +17,6 @@ typedef struct Arrow {
     RecordFile *file;
     ArrowField root; /* its children are the columns */
     MxArena batch;   /* of what was unpacked of the present batch */
-    int64_t n_rows;  /* of it */
     size_t taken;    /* bytes of the stream that it is in */
     ArrowRow row;
 } Arrow;
@@ -97,9 +96,12 @@ typedef struct Batch {
     const Message *message;
     FlatVector nodes, buffers, views;
     size_t node, buffer, view; /* that come next */
-    bool is_packed;
+    const Codec *codec;        /* NULL = nothing is packed */
     size_t unpacked_bytes;
 } Batch;
+
+/* Source: Message.fbs, CompressionType. */
+static const Codec *const codecs[] = {&codec_lz4, &codec_zstd};
 
 static int64_t most_values(const Message *message) {
     return FREE_ROWS + MOST_ROWS_A_BYTE * (int64_t)message->body_bytes;
@@ -115,7 +117,7 @@ static const char *take_buffer(Arrow *a, Batch *b, MxBytes *out) {
     if (at < 0 || n < 0 || (uint64_t)n > body || (uint64_t)at > body - (size_t)n)
         return "a buffer lies outside of it";
     *out = (MxBytes){(uint8_t *)(uintptr_t)b->message->body + at, (size_t)n};
-    if (!b->is_packed || !n) return NULL;
+    if (!b->codec || !n) return NULL;
     if (n < 8) return "a buffer that is packed is too short";
     int64_t size = (int64_t)arrow_get(out->data, 8);
     out->data += 8;
@@ -125,9 +127,9 @@ static const char *take_buffer(Arrow *a, Batch *b, MxBytes *out) {
         return "its buffers unpack to more than 1073741824 bytes";
     b->unpacked_bytes += (size_t)size;
     uint8_t *to = mx_arena_alloc(&a->batch, (size_t)size + 1);
-    bool ok = codec_zstd.unpack(out->data, out->size, to, (size_t)size);
+    bool ok = b->codec->unpack(out->data, out->size, to, (size_t)size);
     *out = (MxBytes){to, (size_t)size};
-    return ok ? NULL : "could not unpack zstd: it is damaged";
+    return ok ? NULL : "could not unpack a buffer: it is damaged";
 }
 
 static const char *take_views(Arrow *a, Batch *b, ArrowField *field) {
@@ -153,33 +155,44 @@ static const char *take_column(Arrow *a, Batch *b, ArrowField *field) {
     return why;
 }
 
-static bool take_batch(Arrow *a, const Message *message, MxError *err) {
+/* The columns of root, all of them with as many rows. */
+static bool take_columns(Arrow *a, const Message *message, FlatTable head, ArrowField *root,
+                         MxError *err) {
     Batch b = {.message = message,
-               .nodes = flat_vector(message->head, 1, 16),
-               .buffers = flat_vector(message->head, 2, 16),
-               .views = flat_vector(message->head, 4, 8)};
-    FlatTable packing = flat_table(message->head, 3);
+               .nodes = flat_vector(head, 1, 16),
+               .buffers = flat_vector(head, 2, 16),
+               .views = flat_vector(head, 4, 8)};
+    FlatTable packing = flat_table(head, 3);
+    int64_t codec = flat_int(packing, 0, 1, 0);
     const char *why = NULL;
     mx_arena_release(&a->batch);
-    a->n_rows = flat_int(message->head, 0, 8, 0);
-    a->row.number = 0;
-    b.is_packed = packing.flat != NULL;
-    if (b.is_packed && flat_int(packing, 0, 1, 0) != 1) {
-        fail_at(a, "not available yet: it is packed by lz4", err);
-        mx_note(err, "hint: write it packed by zstd or not at all, as pyarrow does: "
-                     "pyarrow.feather.write_feather(table, FILE, compression='zstd')");
-        return false;
+    root->n = flat_int(head, 0, 8, 0);
+    if (codec < 0 || codec >= MX_COUNT(codecs))
+        return fail_at(a, "it is packed in an unknown way", err);
+    if (packing.flat) b.codec = codecs[codec];
+    if (root->n < 0 || root->n > most_values(message)) why = "it has more rows than it can hold";
+    for (int i = 0; i < root->n_children && !why; i++) {
+        why = take_column(a, &b, &root->child[i]);
+        if (!why && root->child[i].n != root->n) why = "a column has not as many rows as it has";
     }
-    if (a->n_rows < 0 || a->n_rows > most_values(message))
-        why = "it has more rows than it can hold";
-    for (int i = 0; i < a->root.n_children && !why; i++) {
-        why = take_column(a, &b, &a->root.child[i]);
-        if (!why && a->root.child[i].n != a->n_rows)
-            why = "a column has not as many rows as it has";
-    }
-    if (!why && message->head.flat && message->head.flat->is_bad) why = "its head is damaged";
-    a->root.n = a->n_rows;
+    if (!why && head.flat && head.flat->is_bad) why = "its head is damaged";
     return !why || fail_at(a, why, err);
+}
+
+/* Source: Message.fbs, table DictionaryBatch: 0 id, 1 data, 2 isDelta. */
+static bool take_dictionary(Arrow *a, const Message *message, MxError *err) {
+    int64_t id = flat_int(message->head, 0, 8, 0);
+    FlatTable data = flat_table(message->head, 1);
+    for (ArrowDictionary *to = a->root.dictionary; to; to = to->next) {
+        if (to->id != id) continue;
+        if (!take_columns(a, message, data, &to->root, err)) return false;
+        if (!flat_int(message->head, 2, 1, 0)) {
+            to->n = 0;
+            mx_text_clear(&to->text);
+        }
+        if (!arrow_write_values(&a->row, to, err)) return false;
+    }
+    return true;
 }
 
 /* ---- */
@@ -230,12 +243,14 @@ static bool arrow_next(RecordFile *file, const char **bytes, size_t *n, MxError 
     Arrow *a = file->state;
     Flat flat;
     Message message;
-    while (a->row.number == a->n_rows) {
+    while (a->row.number == a->root.n) {
         if (!next_message(a, &flat, &message, err)) return false;
         if (!message.type) return stream_finish(&file->stream, err) && false;
-        if (message.type == MESSAGE_BATCH && !take_batch(a, &message, err)) return false;
-        if (message.type != MESSAGE_BATCH && message.type != MESSAGE_DICTIONARY)
-            return fail_at(a, "wanted rows", err);
+        bool has_rows = message.type == MESSAGE_BATCH;
+        if (!has_rows && message.type != MESSAGE_DICTIONARY) return fail_at(a, "wanted rows", err);
+        if (!has_rows && !take_dictionary(a, &message, err)) return false;
+        if (has_rows && !take_columns(a, &message, message.head, &a->root, err)) return false;
+        if (has_rows) a->row.number = 0;
     }
     file->number++;
     if (!arrow_write_row(&a->row, &a->root, err)) return false;

@@ -18,10 +18,12 @@ typedef enum ArrowKind {
     ARROW_LIST,       /* of what the child has, between offsets of `width` bytes */
     ARROW_FIXED_LIST, /* the same, `width` of them each */
     ARROW_STRUCT,
-    ARROW_OTHER, /* what is not read */
+    ARROW_NUMBER, /* of a value in a dictionary, of `width` bytes */
+    ARROW_OTHER,  /* what is not read */
 } ArrowKind;
 
 typedef struct ArrowField ArrowField;
+typedef struct ArrowDictionary ArrowDictionary;
 struct ArrowField {
     const char *name, *path;
     ArrowKind kind;
@@ -31,11 +33,22 @@ struct ArrowField {
     int n_buffers;
     ArrowField *child; /* [n_children] */
     int n_children;
+    ArrowDictionary *dictionary; /* of ARROW_NUMBER its own; of a root the first of all */
     /* In the present batch. */
     int64_t n, done; /* values; places of the buffer or child that were read */
     MxBytes buffer[ARROW_BUFFERS];
     MxBytes *views; /* [n_views] */
     int64_t n_views;
+};
+
+/* Values that columns number, which come before them in batches of their own. */
+struct ArrowDictionary {
+    int64_t id;
+    ArrowField root; /* its only child is the values' column */
+    MxText text;     /* all of them as JSON … */
+    size_t *end;     /* … [n] and where each ends */
+    int64_t n, cap;
+    ArrowDictionary *next;
 };
 
 /* arrow_schema — the columns of a table that a message describes, as children of *out. Gives NULL,
@@ -52,6 +65,8 @@ typedef struct ArrowRow {
 /* arrow_write_row — row `number` of the columns of root, as JSON. Rows are written in their order.
  * Errors: column, batch and row of what is damaged. */
 bool arrow_write_row(ArrowRow *row, ArrowField *root, MxError *err);
+/* arrow_write_values — the values of a dictionary's batch behind those that it has. */
+bool arrow_write_values(ArrowRow *row, ArrowDictionary *dictionary, MxError *err);
 
 static inline uint64_t arrow_get(const uint8_t *at, size_t bytes) {
     uint64_t x = 0;

@@ -124,6 +124,19 @@ static bool write_truth(ArrowRow *a, ArrowField *field, int64_t i, MxError *err)
     return true;
 }
 
+static bool write_numbered(ArrowRow *a, ArrowField *field, int64_t i, MxError *err) {
+    const ArrowDictionary *from = field->dictionary;
+    size_t width = (size_t)field->width;
+    if ((uint64_t)i >= field->buffer[1].size / width)
+        return fail_column(a, field, "it has fewer values than rows", err);
+    uint64_t number = arrow_get(field->buffer[1].data + (size_t)i * width, width);
+    if (number >= (uint64_t)from->n)
+        return fail_column(a, field, "a number beyond its dictionary", err);
+    size_t at = number ? from->end[number - 1] : 0;
+    mx_text_addn(&a->text, from->text.data + at, from->end[number] - at);
+    return true;
+}
+
 static bool write_other(ArrowRow *a, ArrowField *field, int64_t i, MxError *err) {
     (void)i, (void)err;
     table_other(&a->text, "values of the type %s, which is not available yet", field->other);
@@ -132,9 +145,11 @@ static bool write_other(ArrowRow *a, ArrowField *field, int64_t i, MxError *err)
 
 static bool write_value(ArrowRow *a, ArrowField *field, int64_t i, MxError *err) {
     static bool (*const write[])(ArrowRow *, ArrowField *, int64_t, MxError *) = {
-        [ARROW_INT] = write_fixed,   [ARROW_REAL] = write_fixed,      [ARROW_TRUTH] = write_truth,
-        [ARROW_BYTES] = write_bytes, [ARROW_VIEW] = write_fixed,      [ARROW_FIXED] = write_fixed,
-        [ARROW_LIST] = write_list,   [ARROW_FIXED_LIST] = write_list, [ARROW_STRUCT] = write_struct,
+        [ARROW_INT] = write_fixed,     [ARROW_REAL] = write_fixed,
+        [ARROW_TRUTH] = write_truth,   [ARROW_BYTES] = write_bytes,
+        [ARROW_VIEW] = write_fixed,    [ARROW_FIXED] = write_fixed,
+        [ARROW_LIST] = write_list,     [ARROW_FIXED_LIST] = write_list,
+        [ARROW_STRUCT] = write_struct, [ARROW_NUMBER] = write_numbered,
         [ARROW_OTHER] = write_other};
     const MxBytes *valid = &field->buffer[0];
     if (i >= field->n) return fail_column(a, field, "it has fewer values than rows", err);
@@ -152,4 +167,24 @@ static bool write_value(ArrowRow *a, ArrowField *field, int64_t i, MxError *err)
 bool arrow_write_row(ArrowRow *row, ArrowField *root, MxError *err) {
     mx_text_clear(&row->text);
     return write_struct(row, root, row->number, err);
+}
+
+bool arrow_write_values(ArrowRow *row, ArrowDictionary *to, MxError *err) {
+    ArrowField *values = to->root.child;
+    if (to->cap < to->n + values->n) {
+        size_t *old = to->end;
+        to->cap = 2 * (to->n + values->n);
+        to->end = mx_new_n(to->text.arena, size_t, to->cap);
+        if (to->n) memcpy(to->end, old, (size_t)to->n * sizeof *old);
+    }
+    ArrowRow values_row = *row;
+    values_row.text = to->text;
+    bool ok = true;
+    for (int64_t i = 0; ok && i < values->n; i++) {
+        values_row.number = i;
+        ok = write_value(&values_row, values, i, err);
+        to->end[to->n++] = values_row.text.len;
+    }
+    to->text = values_row.text;
+    return ok;
 }

@@ -83,17 +83,45 @@ static const char *take_name(MxArena *arena, FlatTable field, const ArrowField *
     return NULL;
 }
 
-static const char *take_children(MxArena *arena, FlatVector fields, int depth, int *n_fields,
-                                 ArrowField *out);
+/* What is being read. */
+typedef struct Schema {
+    MxArena *arena;
+    int n_fields;
+    ArrowDictionary *first;
+} Schema;
+
+/* A column of numbers, and the column of what they stand for. Source: Schema.fbs, table
+ * DictionaryEncoding: 0 id, 1 indexType. */
+static const char *take_dictionary(Schema *s, FlatTable encoding, ArrowField *out,
+                                   ArrowField **values) {
+    ArrowDictionary *own = out->dictionary = mx_new(s->arena, ArrowDictionary);
+    FlatTable index = flat_table(encoding, 1);
+    *own = (ArrowDictionary){
+        .id = flat_int(encoding, 0, 8, 0),
+        .root = {.kind = ARROW_STRUCT, .child = mx_new(s->arena, ArrowField), .n_children = 1},
+        .next = s->first};
+    mx_text_init(&own->text, s->arena);
+    s->first = own;
+    *values = own->root.child;
+    **values = (ArrowField){.name = out->name, .path = out->path};
+    out->kind = ARROW_NUMBER;
+    out->width = 4; /* without a type of its own */
+    out->n_buffers = 2;
+    return index.flat ? take_type(TYPE_INT, index, out) : NULL;
+}
+
+static const char *take_children(Schema *s, FlatVector fields, int depth, ArrowField *out);
 
 /* Source: Schema.fbs, table Field: 0 name, 2 type_type, 3 type, 4 dictionary, 5 children. */
-static const char *take_field(MxArena *arena, FlatTable field, const ArrowField *parent, int depth,
-                              int *n_fields, ArrowField *out) {
+static const char *take_field(Schema *s, FlatTable field, const ArrowField *parent, int depth,
+                              ArrowField *out) {
     int64_t number = flat_int(field, 2, 1, 0);
     FlatVector children = flat_vector(field, 5, 4);
-    const char *why = take_name(arena, field, parent, out);
+    FlatTable encoding = flat_table(field, 4);
+    const char *why = take_name(s->arena, field, parent, out);
+    if (!why && encoding.flat) why = take_dictionary(s, encoding, out, &out);
     if (why) return why;
-    if (++*n_fields > MOST_FIELDS || depth > DEEPEST) return "it has too many columns";
+    if (++s->n_fields > MOST_FIELDS || depth > DEEPEST) return "it has too many columns";
     if (number < 0 || number >= MX_COUNT(types)) return "a column of an unknown type";
     const struct Type *type = &types[number];
     out->kind = type->kind;
@@ -101,33 +129,27 @@ static const char *take_field(MxArena *arena, FlatTable field, const ArrowField 
     out->other = type->name;
     out->n_buffers = type->n_buffers;
     if (out->n_buffers < 0) return "not available yet: a column of unions";
-    if (flat_table(field, 4).flat) { /* numbers of a dictionary are there, its values elsewhere */
-        out->kind = ARROW_OTHER;
-        out->other = "dictionary";
-        out->n_buffers = 2;
-        return NULL;
-    }
     why = take_type((int)number, flat_table(field, 3), out);
-    if (!why) why = take_children(arena, children, depth + 1, n_fields, out);
+    if (!why) why = take_children(s, children, depth + 1, out);
     bool is_list = out->kind == ARROW_LIST || out->kind == ARROW_FIXED_LIST;
     return !why && is_list && out->n_children != 1 ? "a list of no type" : why;
 }
 
-static const char *take_children(MxArena *arena, FlatVector fields, int depth, int *n_fields,
-                                 ArrowField *out) {
+static const char *take_children(Schema *s, FlatVector fields, int depth, ArrowField *out) {
     const char *why = NULL;
     if (fields.n > MOST_FIELDS) return "it has too many columns";
     out->n_children = (int)fields.n;
-    out->child = mx_new_n(arena, ArrowField, (int64_t)fields.n + 1);
+    out->child = mx_new_n(s->arena, ArrowField, (int64_t)fields.n + 1);
     for (size_t i = 0; i < fields.n && !why; i++)
-        why = take_field(arena, flat_table_at(fields, i), out, depth, n_fields, &out->child[i]);
+        why = take_field(s, flat_table_at(fields, i), out, depth, &out->child[i]);
     return why;
 }
 
 const char *arrow_schema(MxArena *arena, FlatTable schema, ArrowField *out) {
-    int n_fields = 0;
+    Schema s = {.arena = arena};
     *out = (ArrowField){.kind = ARROW_STRUCT};
     if (flat_int(schema, 0, 2, 0)) return "not available yet: numbers whose highest byte is first";
-    const char *why = take_children(arena, flat_vector(schema, 1, 4), 0, &n_fields, out);
-    return !why && !n_fields ? "it has no columns" : why;
+    const char *why = take_children(&s, flat_vector(schema, 1, 4), 0, out);
+    out->dictionary = s.first;
+    return !why && !s.n_fields ? "it has no columns" : why;
 }

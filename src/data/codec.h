@@ -27,5 +27,6 @@ typedef struct Codec {
 } Codec;
 
 extern const Codec codec_gzip, codec_zstd, codec_brotli, codec_snappy;
+extern const Codec codec_lz4, codec_lz4_block, codec_lz4_hadoop; /* frames; Parquet's */
 
 #endif

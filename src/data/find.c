@@ -15,9 +15,9 @@ static int by_path(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* "a.jsonl", "a.jsonl.gz", "a.jsonl.zst"; "" = any name. */
+/* "a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.jsonl.lz4"; "" = any name. */
 static bool has_ending(MxArena *arena, const char *name, const char *suffix) {
-    static const char *const packed[] = {"", ".gz", ".zst"};
+    static const char *const packed[] = {"", ".gz", ".zst", ".lz4"};
     bool has = !*suffix;
     for (int i = 0; i < MX_COUNT(packed) && !has; i++)
         has = mx_text_has_suffix(name, mx_arena_printf(arena, ".%s%s", suffix, packed[i]));

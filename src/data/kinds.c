@@ -36,7 +36,7 @@ static const struct HfFormat {
 
 /* Without a word, files that end so are text. */
 static const struct HfFormat *hf_format(const MxDataConfig *config, const char *path) {
-    static const char *const text[] = {".txt", ".txt.gz", ".txt.zst"};
+    static const char *const text[] = {".txt", ".txt.gz", ".txt.zst", ".txt.lz4"};
     const char *name = config->format;
     for (int i = 0; i < MX_COUNT(text) && !name; i++)
         if (mx_text_has_suffix(path, text[i])) name = "text";

@@ -88,6 +88,7 @@ typedef struct ParquetColumn {
     MxBytes *dictionary;                /* [n_dictionary] */
     size_t n_dictionary;
     ParquetRoom packed, page, dictionary_page, dictionary_room;
+    ParquetRoom plain, deltas[2]; /* of values that are not written plainly */
 } ParquetColumn;
 
 /* parquet_column_open — at the first value of a chunk. parquet_column_step — at the next one;
@@ -107,6 +108,15 @@ bool parquet_check_codec(const ParquetColumn *column, MxError *err);
 bool parquet_runs_next(ParquetRuns *runs, uint32_t *out);
 bool parquet_plain_next(const ParquetNode *node, const uint8_t **at, const uint8_t *end,
                         MxBytes *out);
+
+/* parquet_make_room — room for n bytes, out of what all columns together may take. parquet_width —
+ * bytes of a plain value of a type that has always as many, else 0. */
+bool parquet_make_room(ParquetColumn *column, ParquetRoom *room, size_t n, MxError *err);
+size_t parquet_width(const ParquetNode *node);
+/* parquet_is_delta — whether parquet_make_plain knows how values of a column are written.
+ * parquet_make_plain — the values of the present page, at most n_values, become plain ones. */
+bool parquet_is_delta(const ParquetNode *node, int64_t encoding);
+bool parquet_make_plain(ParquetColumn *column, int64_t encoding, int64_t n_values, MxError *err);
 
 static inline uint32_t parquet_u32(const uint8_t *at) {
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;

@@ -57,11 +57,14 @@ static const size_t sizes[PARQUET_TYPES] = {[PARQUET_INT32] = 4,
                                             [PARQUET_FLOAT] = 4,
                                             [PARQUET_DOUBLE] = 8};
 
+size_t parquet_width(const ParquetNode *node) {
+    return node->type == PARQUET_FIXED ? (size_t)node->length : sizes[node->type];
+}
+
 /* The next plain value but a truth; false = there is none. */
 bool parquet_plain_next(const ParquetNode *node, const uint8_t **at, const uint8_t *end,
                         MxBytes *out) {
-    size_t left = (size_t)(end - *at), n = sizes[node->type];
-    if (node->type == PARQUET_FIXED) n = (size_t)node->length;
+    size_t left = (size_t)(end - *at), n = parquet_width(node);
     if (node->type == PARQUET_BYTES) {
         if (left < 4) return false;
         n = parquet_u32(*at);

@@ -10,6 +10,7 @@ enum {
     ENCODING_PLAIN = 0,
     ENCODING_PLAIN_DICTIONARY = 2,
     ENCODING_RLE = 3,
+    ENCODING_BIT_PACKED = 4,
     ENCODING_RLE_DICTIONARY = 8
 };
 
@@ -89,8 +90,7 @@ static void parse_head(Thrift *t, PageHead *out) {
     }
 }
 
-/* Room for n bytes, out of what all columns together may take. */
-static bool make_room(ParquetColumn *c, ParquetRoom *room, size_t n, MxError *err) {
+bool parquet_make_room(ParquetColumn *c, ParquetRoom *room, size_t n, MxError *err) {
     if (room->cap >= n) return true;
     size_t cap = n < FIRST_HEAD / 2 ? FIRST_HEAD : n + n / 2;
     if (cap > *c->room_left)
@@ -103,7 +103,7 @@ static bool make_room(ParquetColumn *c, ParquetRoom *room, size_t n, MxError *er
 
 /* Bytes of the file as they are, in c->packed. */
 static bool read_bytes(ParquetColumn *c, int64_t at, size_t n, MxError *err) {
-    if (!make_room(c, &c->packed, n, err)) return false;
+    if (!parquet_make_room(c, &c->packed, n, err)) return false;
     ssize_t got = stream_read_at(c->stream->fd, c->packed.bytes, n, at);
     if (got < 0) return mx_fail_errno(err, "could not read %s", c->stream->path);
     return got == (ssize_t)n || parquet_fail(c, err, "the file ends inside it");
@@ -135,14 +135,9 @@ static bool read_head(ParquetColumn *c, PageHead *out, MxError *err) {
 static const struct {
     const char *name;
     const Codec *codec;
-} codecs[] = {{"none", NULL},
-              {"snappy", &codec_snappy},
-              {"gzip", &codec_gzip},
-              {"lzo", NULL},
-              {"brotli", &codec_brotli},
-              {"lz4", NULL},
-              {"zstd", &codec_zstd},
-              {"lz4", NULL}};
+} codecs[] = {{"none", NULL},        {"snappy", &codec_snappy}, {"gzip", &codec_gzip},
+              {"lzo", NULL},         {"brotli", &codec_brotli}, {"lz4", &codec_lz4_hadoop},
+              {"zstd", &codec_zstd}, {"lz4", &codec_lz4_block}};
 
 bool parquet_check_codec(const ParquetColumn *c, MxError *err) {
     int codec = c->chunk.codec;
@@ -163,7 +158,7 @@ static bool unpack(ParquetColumn *c, const PageHead *head, size_t n_plain, Parqu
         return parquet_fail(c, err, "its levels are longer than it is");
     if (!read_bytes(c, c->at, n_packed, err)) return false;
     c->at += head->packed_bytes;
-    if (!make_room(c, room, n, err)) return false;
+    if (!parquet_make_room(c, room, n, err)) return false;
     const uint8_t *from = c->packed.bytes;
     uint8_t *to = room->bytes;
     const Codec *codec = codecs[c->chunk.codec].codec;
@@ -188,7 +183,8 @@ static bool read_dictionary(ParquetColumn *c, const PageHead *head, MxError *err
         return parquet_fail(c, err, "a dictionary in the encoding %lld, wanted plain (0)",
                             (long long)head->encoding);
     c->n_dictionary = (size_t)head->n_values;
-    if (!make_room(c, &c->dictionary_room, c->n_dictionary * sizeof(MxBytes), err)) return false;
+    if (!parquet_make_room(c, &c->dictionary_room, c->n_dictionary * sizeof(MxBytes), err))
+        return false;
     c->dictionary = (MxBytes *)(void *)c->dictionary_room.bytes;
     for (size_t i = 0; i < c->n_dictionary; i++)
         if (!parquet_plain_next(c->node, &at, end, &c->dictionary[i]))
@@ -197,13 +193,7 @@ static bool read_dictionary(ParquetColumn *c, const PageHead *head, MxError *err
 }
 
 static const char *encoding_name(int64_t encoding) {
-    static const char *const names[] = {[4] = "BIT_PACKED",
-                                        [5] = "DELTA_BINARY_PACKED",
-                                        [6] = "DELTA_LENGTH_BYTE_ARRAY",
-                                        [7] = "DELTA_BYTE_ARRAY",
-                                        [9] = "BYTE_STREAM_SPLIT"};
-    bool is_known = encoding >= 0 && encoding < MX_COUNT(names) && names[encoding];
-    return is_known ? names[encoding] : "an unknown one";
+    return encoding == ENCODING_BIT_PACKED ? "BIT_PACKED" : "an unknown one";
 }
 
 /* Behind the levels. */
@@ -227,6 +217,8 @@ static bool begin_values(ParquetColumn *c, int64_t encoding, const uint8_t *at, 
             return parquet_fail(c, err, "it ends inside its values");
         c->way = PARQUET_RUNS;
         c->numbers = (ParquetRuns){.at = at + 4, .end = at + 4 + n, .width = 1};
+    } else if (parquet_is_delta(c->node, encoding)) {
+        return parquet_make_plain(c, encoding, c->n_page, err);
     } else if (encoding != ENCODING_PLAIN) {
         c->way = PARQUET_UNREAD;
         c->unread = encoding_name(encoding);

@@ -188,8 +188,9 @@ bool data_hash_file(const char *path, MxDataFile *out, MxError *err);
 /* data_hash_whole — of all of it, whatever its size. */
 bool data_hash_whole(const char *path, MxDataFile *out, MxError *err);
 /* data_find_part — the files that a path names, sorted bytewise by path; of a folder those of the
- * first of `suffixes` (NULL behind the last) that any file of it ends in, perhaps with ".gz" or
- * ".zst" behind; "" = all its files. data_find_parts — of config->path, as the only part. */
+ * first of `suffixes` (NULL behind the last) that any file of it ends in, perhaps with ".gz",
+ * ".zst" or ".lz4" behind; "" = all its files. data_find_parts — of config->path, as the only part.
+ */
 bool data_find_part(MxArena *arena, const MxDataConfig *config, const char *path,
                     const char *const *suffixes, DataPart *out, MxError *err);
 bool data_find_parts(MxArena *arena, const MxDataConfig *config, const char *const *suffixes,

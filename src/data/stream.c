@@ -13,7 +13,7 @@ enum { FIRST_BYTES = 1 << 17, PACKED_BYTES = 1 << 16 };
 /* Text packs five times, repeated text perhaps fifty times. */
 static const int64_t MOST_RATIO = 200, FREE_BYTES = (int64_t)1 << 30;
 
-static const Codec *const codecs[] = {&codec_gzip, &codec_zstd};
+static const Codec *const codecs[] = {&codec_gzip, &codec_zstd, &codec_lz4};
 
 int stream_open_file(const char *path, MxError *err) {
     struct stat st;

@@ -25,6 +25,7 @@ static const struct {
 } same[] = {
     {"hf", NULL, "texts.jsonl.gz", "texts.jsonl"},
     {"hf", NULL, "texts.jsonl.zst", "texts.jsonl"},
+    {"hf", NULL, "texts.jsonl.lz4", "texts.jsonl"},
     {"hf", "json", "texts.json", "texts.jsonl"},
     {"grain", "tfrecord", "texts.tfrecord", "texts.jsonl"},
     {"grain", "tfrecord", "texts.tfrecord.gz", "texts.jsonl"},

@@ -1,6 +1,7 @@
 /* test_tables.c — files of Parquet and Arrow that pyarrow wrote (fixtures/make_tables.py): every
  * value of every row is what pyarrow's own reader makes of it; what is not read, damaged or hostile
  * is refused with its place. */
+#include "data/codec.h"
 #include "data/formats.h"
 #include "data_test.h"
 
@@ -69,7 +70,11 @@ static const struct {
 } tables[] = {
     {"types.parquet", "tables_types.jsonl.zst", 300},
     {"types_2.parquet", "tables_types.jsonl.zst", 300},
+    {"types_delta_1.parquet", "tables_types.jsonl.zst", 300},
+    {"types_delta_2.parquet", "tables_types.jsonl.zst", 300},
     {"types.arrow", "tables_types.jsonl.zst", 300},
+    {"types_numbered.arrow", "tables_numbered.jsonl.zst", 300},
+    {"types_numbered_stream.arrow", "tables_numbered.jsonl.zst", 300},
     {"types_names.parquet", "tables_names.jsonl.zst", 300},
     {"talks.parquet", "talks.jsonl", 8},
     {"talks.arrow", "talks.jsonl", 8},
@@ -78,7 +83,11 @@ static const struct {
     {"texts_gzip.parquet", "texts.jsonl", 6},
     {"texts_none.parquet", "texts.jsonl", 6},
     {"texts_brotli_2.parquet", "texts.jsonl", 6},
+    {"texts_lz4.parquet", "texts.jsonl", 6},
+    {"texts_delta.parquet", "texts.jsonl", 6},
     {"texts.arrow", "texts.jsonl", 6},
+    {"texts_lz4.arrow", "texts.jsonl", 6},
+    {"texts_dictionary.arrow", "texts.jsonl", 6},
     {"texts_file.arrow", "texts.jsonl", 6},
     {"texts_zstd.arrow", "texts.jsonl", 6},
     {"texts_large.arrow", "texts.jsonl", 6},
@@ -149,15 +158,6 @@ END_TEST
 static const struct {
     const char *path, *format, *words;
 } refused[] = {
-    {"texts_lz4.parquet", NULL,
-     "texts_lz4.parquet: column \"text\", the page at byte 4: not available yet: it is packed by "
-     "lz4\nhint: write it with another compression"},
-    {"texts_lz4.arrow", NULL, ": not available yet: it is packed by lz4\nhint: write it packed by"},
-    {"texts_delta.parquet", NULL,
-     "texts_delta.parquet: record 1: column \"text\" holds values in the encoding "
-     "DELTA_LENGTH_BYTE_ARRAY, which is not available yet, wanted a text"},
-    {"texts_dictionary.arrow", NULL,
-     "record 1: column \"text\" holds values of the type dictionary, which is not available yet"},
     {"texts.jsonl", "parquet", "texts.jsonl: is no Parquet: it does not begin as such files do"},
     {"texts.arrow", "parquet", "texts.arrow: is Arrow, wanted Parquet"},
     {"texts.parquet", "json", "texts.parquet: is Parquet, wanted JSON Lines"},
@@ -248,11 +248,30 @@ START_TEST(hostile_footers) {
 }
 END_TEST
 
+/* Two blocks, each behind its sizes, as Hadoop writes them; and the second alone. */
+START_TEST(blocks_of_hadoop) {
+    static const char text[] = "the moon has no air, the moon has no air, the moon",
+                      packed[] = "\0\0\0\036\0\0\0\040\360\017the moon has no air, the moon "
+                                 "\0\0\0\024\0\0\0\026\360\005has no air, the moon";
+    enum { WHOLE = sizeof packed - 1, SECOND = 22, PACKED_SECOND = 20 };
+    char out[sizeof text] = "";
+    const uint8_t *in = (const uint8_t *)packed;
+    ck_assert(codec_lz4_hadoop.unpack(in, WHOLE, (uint8_t *)out, sizeof text - 1));
+    ck_assert_str_eq(out, text);
+    memset(out, 0, sizeof out);
+    in += WHOLE - SECOND;
+    ck_assert(codec_lz4_hadoop.unpack(in, SECOND, (uint8_t *)out, PACKED_SECOND));
+    ck_assert_str_eq(out, text + sizeof text - 1 - PACKED_SECOND);
+    ck_assert(!codec_lz4_hadoop.unpack(in, SECOND - 1, (uint8_t *)out, PACKED_SECOND));
+}
+END_TEST
+
 Suite *tables_suite(void) {
     Suite *suite = suite_create("data: tables");
     TCase *tests = tcase_create("tables");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, every_value, 0, MX_COUNT(tables));
+    tcase_add_test(tests, blocks_of_hadoop);
     tcase_add_test(tests, conversations);
     tcase_add_test(tests, folders);
     tcase_add_loop_test(tests, refuses, 0, MX_COUNT(refused));

@@ -356,7 +356,6 @@ static const struct {
                "\xfd"
                "7zXZ",
                5},
-              {"lz4", "\x04\x22\x4d\x18", 4},
               {"zip", "PK\x03\x04", 4},
               {"HDF5", "\x89HDF\r\n\x1a\n", 8},
               {"UTF-16", "\xff\xfe{\0", 4},
