@@ -91,7 +91,7 @@ static void parse_head(Thrift *t, PageHead *out) {
 }
 
 bool parquet_make_room(ParquetColumn *c, ParquetRoom *room, size_t n, MxError *err) {
-    if (room->cap >= n) return true;
+    if (room->bytes && room->cap >= n) return true;
     size_t cap = n < FIRST_HEAD / 2 ? FIRST_HEAD : n + n / 2;
     if (cap > *c->room_left)
         return parquet_fail(c, err, "the columns of the file want more than %d bytes at a time",
