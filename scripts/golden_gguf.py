@@ -4,7 +4,7 @@
 LLAMA_CPP is a folder of llama.cpp's sources (those in llama-cpp-python 0.3.36 on PyPI, vendor/llama.cpp),
 GOLDEN_HF the folder golden/hf.  For every model that it converts: its metadata but what it says of the
 vocabulary and in general, and each tensor's name, type, dims (innermost first) and XXH3-64 of its bytes, with
-matrices in bfloat16.  For every tokenizer: its metadata, lists as their length and XXH3-64 of their values.
+matrices in bfloat16; of some also in other types, as "MODEL TYPE".  For every tokenizer: its metadata, lists as their length and XXH3-64 of their values.
 Wants torch, transformers, sentencepiece, xxhash.
 """
 
@@ -24,6 +24,9 @@ from conversion import base, get_model_class  # noqa: E402
 
 MODELS = """llama llama_bf16 llama_rope3 llama_linear llama_sharded mixtral qwen2 qwen3 qwen3_moe gemma gemma2
 gemma3_text""".split()
+TYPED = {"q8_0": ["llama", "qwen3_moe", "gemma3_text"], "float16": ["qwen2"]}
+FILE_TYPES = {"bfloat16": gguf.LlamaFileType.MOSTLY_BF16, "float16": gguf.LlamaFileType.MOSTLY_F16,
+              "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0}
 TOKENIZERS = ["llama2", "llama3", "gpt2", "qwen", "gemma"]
 
 
@@ -55,7 +58,7 @@ def metadata(reader):
     return out
 
 
-def convert(folder, vocab_only, path):
+def convert(folder, vocab_only, path, kind="bfloat16"):
     hparams = base.ModelBase.load_hparams(folder, False)
     model = get_model_class(hparams["architectures"][0])
     cls = type("Golden", (model,), {"model_arch": model.model_arch})
@@ -63,12 +66,12 @@ def convert(folder, vocab_only, path):
     cls.get_vocab_base_pre = lambda self, tokenizer: "golden"
     if not vocab_only:
         cls.set_vocab = lambda self: None
-    made = cls(folder, gguf.LlamaFileType.MOSTLY_BF16, path, eager=True)
+    made = cls(folder, FILE_TYPES[kind], path, eager=True)
     made.write_vocab() if vocab_only else made.write()
     return gguf.GGUFReader(path)
 
 
-def model(folder):
+def model(folder, kind="bfloat16"):
     with tempfile.TemporaryDirectory() as work:
         copy = Path(work) / folder.name
         copy.mkdir()
@@ -79,7 +82,7 @@ def model(folder):
         n = json.loads((copy / "config.json").read_text())["vocab_size"]
         text = {"model": {"vocab": {str(i): i for i in range(n)}}, "added_tokens": []}
         (copy / "tokenizer.json").write_text(json.dumps(text))
-        reader = convert(copy, False, Path(work) / "model.gguf")
+        reader = convert(copy, False, Path(work) / "model.gguf", kind)
         tensors = [[t.name, t.tensor_type.name, [int(n) for n in t.shape], digest(t.data.tobytes())]
                    for t in reader.tensors]
         meta = {k: v for k, v in metadata(reader).items()
@@ -115,6 +118,9 @@ for name in MODELS:
     folder = golden / "models" / name
     if folder.exists():
         made["models"][name] = model(folder)
+for kind, names in TYPED.items():
+    for name in names:
+        made["models"][f"{name} {kind}"] = model(golden / "models" / name, kind)
 for name in TOKENIZERS:
     folder = golden / "tokenizers" / name
     if folder.exists():

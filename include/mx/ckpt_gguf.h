@@ -4,6 +4,7 @@
 #define MX_CKPT_GGUF_H
 
 #include <mx/ckpt_hf.h>
+#include <mx/store_gguf.h>
 
 #define MX_GGUF_SUFFIX ".gguf"
 
@@ -16,7 +17,9 @@ typedef struct MxGgufTokenizer {
 
 /* How a checkpoint becomes such a file. */
 typedef struct MxGgufExport {
-    MxHfExport hf; /* the model; MX_F32 or MX_BF16 for matrices, vectors are float32 */
+    MxHfExport hf;   /* the model */
+    MxGgufKind kind; /* of matrices whose innermost dim its blocks divide, float16 of others;
+                        vectors are float32 */
     const char *name;
     MxGgufTokenizer tokenizer;
 } MxGgufExport;

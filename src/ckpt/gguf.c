@@ -174,13 +174,13 @@ static void add_experts(GgufExport *x, const MxHfModel *model) {
 
 static void add_facts(GgufExport *x, const MxHfModel *model) {
     MxGguf *g = &x->facts;
-    enum { ALL_F32 = 0, MOSTLY_BF16 = 32, QUANTIZATION_VERSION = 2 };
+    enum { QUANTIZATION_VERSION = 2 };
     int64_t width =
         x->arch->sizes_experts || model->n_experts <= 1 ? model->mlp_dim : model->moe_dim;
     mx_gguf_add_text(g, "general.architecture", x->arch->name);
     mx_gguf_add_text(g, "general.type", "model");
     mx_gguf_add_text(g, "general.name", x->how->name);
-    mx_gguf_add_uint(g, "general.file_type", x->how->hf.dtype == MX_F32 ? ALL_F32 : MOSTLY_BF16);
+    mx_gguf_add_uint(g, "general.file_type", mx_gguf_types[x->how->kind].file_type);
     mx_gguf_add_uint(g, "general.quantization_version", QUANTIZATION_VERSION);
     mx_gguf_add_uint(g, key(x, "vocab_size"), model->vocab_size);
     mx_gguf_add_uint(g, key(x, "block_count"), hf_layers(model));
@@ -242,6 +242,14 @@ static MxShape stacked(int64_t n, MxShape shape) {
     return out;
 }
 
+/* Source: llama.cpp conversion/base.py, prepare_tensors. */
+static MxGgufKind kind_of(const GgufExport *x, const MxTensor *tensor, bool is_plain) {
+    const MxShape *shape = &tensor->shape;
+    if (is_plain || shape->rank == 1) return MX_GGUF_F32;
+    return shape->dim[shape->rank - 1] % mx_gguf_types[x->how->kind].block ? MX_GGUF_F16
+                                                                           : x->how->kind;
+}
+
 static bool add_output(GgufExport *x, MxMap *by_name, HfItem *item) {
     int64_t expert, n_experts = x->how->hf.model.n_experts;
     bool is_plain;
@@ -250,16 +258,16 @@ static bool add_output(GgufExport *x, MxMap *by_name, HfItem *item) {
         return mx_fail(x->made.err, MX_EXIT_BAD_INPUT, (MxWhere){.file = x->made.source.ref.ref},
                        "llama.cpp has no name for \"%s\" of \"%s\"", item->tensor.name,
                        x->arch->name);
-    if (is_plain || item->tensor.shape.rank == 1) item->tensor.dtype = MX_F32;
+    const MxGgufKind kind = kind_of(x, &item->tensor, is_plain);
+    item->tensor.dtype = mx_gguf_types[kind].from;
     int at = (int)mx_map_get(by_name, name, x->n);
     GgufOutput *out = &x->outputs[at];
     if (at == x->n) {
         mx_map_set(by_name, name, x->n++);
         out->n = expert < 0 ? 1 : (int)n_experts;
         out->items = mx_new_n(&x->made.arena, HfItem *, out->n);
-        out->tensor = item->tensor;
-        out->tensor.name = name;
-        if (expert >= 0) out->tensor.shape = stacked(n_experts, item->tensor.shape);
+        out->array = (MxGgufArray){name, item->tensor.shape, kind};
+        if (expert >= 0) out->array.shape = stacked(n_experts, item->tensor.shape);
     }
     out->items[expert < 0 ? 0 : expert] = item;
     return true;
@@ -293,7 +301,7 @@ static bool plan(GgufExport *x) {
     for (int i = 0; i < m->n; i++) ok = add_output(x, &by_name, &m->items[i]) && ok;
     if (ok && model->is_stretched) {
         MxShape shape = {.rank = 1, .dim = {model->head_dim / 2}};
-        x->outputs[x->n++] = (GgufOutput){.tensor = {"rope_freqs.weight", MX_F32, shape, 0, NULL}};
+        x->outputs[x->n++] = (GgufOutput){.array = {"rope_freqs.weight", shape, MX_GGUF_F32}};
         x->stretch = stretch_of(&m->arena, model);
     }
     return ok;
@@ -316,12 +324,12 @@ bool mx_gguf_export(const MxCkptRef *from, const MxGgufExport *how, const char *
         mx_text_add(notes, "%s%s -> %s %s\n",
                     x.outputs[i].n ? x.outputs[i].items[0]->tensor.name : "rope_scaling",
                     x.outputs[i].n > 1 ? " and those of other experts" : "",
-                    x.outputs[i].tensor.name,
-                    mx_shape_text(&x.made.arena, x.outputs[i].tensor.shape));
+                    x.outputs[i].array.name,
+                    mx_shape_text(&x.made.arena, x.outputs[i].array.shape));
     ok = ok && (!path || gguf_write(&x, path));
     if (ok)
         mx_text_add(notes, "result: %s, %d tensors, matrices in %s\n", x.arch->name, x.n,
-                    mx_dtype_name(how->hf.dtype));
+                    mx_gguf_types[how->kind].name);
     mx_arena_release(&x.made.arena);
     return ok;
 }

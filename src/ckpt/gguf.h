@@ -9,7 +9,7 @@
 
 /* One of the file: all experts' matrices, or one tensor of Hugging Face's. */
 typedef struct GgufOutput {
-    MxTensor tensor;
+    MxGgufArray array;
     HfItem **items; /* [n]; 0 = the numbers that a rotation is stretched by */
     int n;
     uint64_t hash; /* of its bytes */
@@ -25,6 +25,7 @@ typedef struct GgufExport {
     GgufOutput *outputs; /* [n] */
     int n;
     const float *stretch; /* of the rotation, one a pair */
+    uint8_t *encoded;     /* a piece */
 } GgufExport;
 
 /* gguf_write — the file, and reads it back if that is asked for (gguf_write.c). */

@@ -14,12 +14,23 @@ static bool read_bytes(HfMaker *m, const char *path, int fd, void *to, size_t by
     return true;
 }
 
+/* A piece of an item, as the file has it. */
+static bool make_piece(GgufExport *x, const GgufOutput *out, const HfItem *item) {
+    HfMaker *m = &x->made;
+    const MxGgufType *type = &mx_gguf_types[out->array.kind];
+    return hf_make_piece(m, item) &&
+           (!type->encode || type->encode(m->piece, m->to - m->from, x->encoded) ||
+            mx_fail(m->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = m->source.ref.ref},
+                    "\"%s\" has a value that is too large for %s", item->tensor.name, type->name));
+}
+
 /* Goes through the bytes of an output, piece by piece, in memory or from the file, and joins their
  * hashes. */
 static bool go_through(GgufExport *x, const GgufOutput *out, const char *path, int fd, bool writes,
                        uint64_t *hash) {
     HfMaker *m = &x->made;
-    size_t bytes = (size_t)mx_tensor_bytes(&out->tensor);
+    const MxGgufType *type = &mx_gguf_types[out->array.kind];
+    size_t bytes = (size_t)mx_gguf_bytes(out->array.kind, mx_shape_count(out->array.shape));
     *hash = 0;
     if (!out->n) {
         float *read = mx_arena_alloc(&m->arena, bytes);
@@ -28,27 +39,29 @@ static bool go_through(GgufExport *x, const GgufOutput *out, const char *path, i
     }
     for (int i = 0; i < out->n; i++)
         for (m->to = 0; hf_make_next(m, &out->items[i]->tensor, &bytes);) {
-            if (writes ? !hf_make_piece(m, out->items[i]) ||
-                             !mx_tensors_append(path, fd, m->piece, bytes, m->err)
-                       : !read_bytes(m, path, fd, m->piece, bytes))
+            uint8_t *piece = type->encode ? x->encoded : m->piece;
+            if (type->encode) bytes = (size_t)mx_gguf_bytes(out->array.kind, m->to - m->from);
+            if (writes ? !make_piece(x, out, out->items[i]) ||
+                             !mx_tensors_append(path, fd, piece, bytes, m->err)
+                       : !read_bytes(m, path, fd, piece, bytes))
                 return false;
-            *hash = *hash * 31 + mx_hash64(m->piece, bytes);
+            *hash = *hash * 31 + mx_hash64(piece, bytes);
         }
     return true;
 }
 
 static bool write_file(GgufExport *x, const char *path, int64_t *start) {
     HfMaker *m = &x->made;
-    MxTensor *tensors = mx_new_n(&m->arena, MxTensor, x->n);
+    MxGgufArray *arrays = mx_new_n(&m->arena, MxGgufArray, x->n);
     int fd;
-    for (int i = 0; i < x->n; i++) tensors[i] = x->outputs[i].tensor;
-    if (!mx_gguf_create(path, &x->facts, tensors, x->n, &fd, m->err)) return false;
+    for (int i = 0; i < x->n; i++) arrays[i] = x->outputs[i].array;
+    if (!mx_gguf_create(path, &x->facts, arrays, x->n, &fd, m->err)) return false;
     *start = lseek(fd, 0, SEEK_CUR);
     bool ok = true;
     for (int i = 0; ok && i < x->n; i++) {
         ok = go_through(x, &x->outputs[i], path, fd, true, &x->outputs[i].hash) &&
-             mx_gguf_end(path, fd, &tensors[i], m->err);
-        mx_progress((double)i / x->n, -1, "writing %.90s", tensors[i].name);
+             mx_gguf_end(path, fd, &arrays[i], m->err);
+        mx_progress((double)i / x->n, -1, "writing %.90s", arrays[i].name);
     }
     return (!close(fd) || mx_fail_errno(m->err, "could not write \"%s\"", path)) && ok;
 }
@@ -65,9 +78,9 @@ static bool verify(GgufExport *x, const char *path, int64_t at) {
              hash == out->hash;
         if (!ok && !m->err->count)
             mx_fail(m->err, MX_EXIT_IO, (MxWhere){.file = path},
-                    "\"%s\" does not read back as it was written", out->tensor.name);
-        at += mx_gguf_room(&out->tensor);
-        mx_progress((double)i / x->n, -1, "verifying %.90s", out->tensor.name);
+                    "\"%s\" does not read back as it was written", out->array.name);
+        at += mx_gguf_room(&out->array);
+        mx_progress((double)i / x->n, -1, "verifying %.90s", out->array.name);
     }
     if (fd >= 0) close(fd);
     return ok;
@@ -75,7 +88,8 @@ static bool verify(GgufExport *x, const char *path, int64_t at) {
 
 bool gguf_write(GgufExport *x, const char *path) {
     int64_t start;
-    hf_make_room(&x->made);
+    size_t room = hf_make_room(&x->made);
+    if (mx_gguf_types[x->how->kind].encode) x->encoded = mx_arena_alloc(&x->made.arena, room);
     bool ok = write_file(x, path, &start) && (!x->how->hf.verifies || verify(x, path, start));
     mx_progress_end();
     return ok;

@@ -4,7 +4,7 @@
 
 #include "lora.h"
 
-enum { TILE_BYTES = 4 << 20 };
+enum { TILE_BYTES = 4 << 20, WHOLE = 32 }; /* blocks of few bits are never cut */
 
 static MxWhere in_source(const HfMaker *m) {
     return (MxWhere){.file = m->source.ref.ref};
@@ -161,19 +161,21 @@ static bool make_part(HfMaker *m, const HfPart *part, MxDtype dtype) {
     return true;
 }
 
-void hf_make_room(HfMaker *m) {
+size_t hf_make_room(HfMaker *m) {
     size_t largest = 0, most = (size_t)hf_written_bytes();
     for (int i = 0; i < m->n; i++) {
         size_t bytes = (size_t)mx_tensor_bytes(&m->items[i].tensor);
         largest = bytes > largest ? bytes : largest;
     }
-    m->piece = mx_arena_alloc(&m->arena, largest < most ? largest : most);
+    if (largest > most) largest = most;
+    m->piece = mx_arena_alloc(&m->arena, largest);
     m->tile = mx_arena_alloc(&m->arena, TILE_BYTES);
+    return largest;
 }
 
 bool hf_make_next(HfMaker *m, const MxTensor *tensor, size_t *bytes) {
     int64_t n = mx_shape_count(tensor->shape), size = (int64_t)mx_dtype_bytes(tensor->dtype);
-    int64_t most = hf_written_bytes() / size;
+    int64_t most = hf_written_bytes() / size / WHOLE * WHOLE;
     m->from = m->to;
     m->to = n - m->from < most ? n : m->from + most;
     *bytes = (size_t)((m->to - m->from) * size);

@@ -38,8 +38,8 @@ typedef struct HfMaker {
 /* hf_make_plan — the items of a checkpoint; release the arena in any case. Errors: every parameter
  * that is missing, of another shape, or without a name there. */
 bool hf_make_plan(HfMaker *maker, const MxCkptRef *from, const MxHfExport *how, MxError *err);
-/* hf_make_room — for pieces of every item. */
-void hf_make_room(HfMaker *maker);
+/* hf_make_room — for pieces of every item; their bytes. */
+size_t hf_make_room(HfMaker *maker);
 /* hf_make_next — at the next piece of a tensor, of bytes; false behind the last. The first comes
  * after `to` = 0. hf_make_piece — the piece as it is to be, in memory. */
 bool hf_make_next(HfMaker *maker, const MxTensor *tensor, size_t *bytes);

@@ -83,27 +83,26 @@ static int64_t padding(int64_t bytes) {
     return (ALIGNMENT - bytes % ALIGNMENT) % ALIGNMENT;
 }
 
-int64_t mx_gguf_room(const MxTensor *tensor) {
-    int64_t bytes = mx_tensor_bytes(tensor);
+static int64_t bytes_of(const MxGgufArray *array) {
+    return mx_gguf_bytes(array->kind, mx_shape_count(array->shape));
+}
+
+int64_t mx_gguf_room(const MxGgufArray *array) {
+    int64_t bytes = bytes_of(array);
     return bytes + padding(bytes);
 }
 
-static int number_of(MxDtype dtype) {
-    MX_ASSERT(dtype == MX_F32 || dtype == MX_BF16);
-    return dtype == MX_F32 ? 0 : 30;
-}
-
 /* Where each array is, and its dims, the innermost first. */
-static void put_tensors(MxText *to, const MxTensor *tensors, int n) {
+static void put_arrays(MxText *to, const MxGgufArray *arrays, int n) {
     int64_t offset = 0;
     for (int i = 0; i < n; i++) {
-        const MxShape *shape = &tensors[i].shape;
-        put_bytes(to, tensors[i].name, strlen(tensors[i].name));
+        const MxShape *shape = &arrays[i].shape;
+        put_bytes(to, arrays[i].name, strlen(arrays[i].name));
         put(to, (uint64_t)shape->rank, 4);
         for (int d = shape->rank - 1; d >= 0; d--) put(to, (uint64_t)shape->dim[d], 8);
-        put(to, (uint64_t)number_of(tensors[i].dtype), 4);
+        put(to, (uint64_t)mx_gguf_types[arrays[i].kind].number, 4);
         put(to, (uint64_t)offset, 8);
-        offset += mx_gguf_room(&tensors[i]);
+        offset += mx_gguf_room(&arrays[i]);
     }
 }
 
@@ -112,7 +111,7 @@ static bool append_zeros(const char *path, int fd, int64_t n, MxError *err) {
     return mx_tensors_append(path, fd, zeros, (size_t)n, err);
 }
 
-bool mx_gguf_create(const char *path, const MxGguf *gguf, const MxTensor *tensors, int n, int *fd,
+bool mx_gguf_create(const char *path, const MxGguf *gguf, const MxGgufArray *arrays, int n, int *fd,
                     MxError *err) {
     MxArena arena = {.name = "gguf"};
     MxText head;
@@ -122,7 +121,7 @@ bool mx_gguf_create(const char *path, const MxGguf *gguf, const MxTensor *tensor
     put(&head, (uint64_t)n, 8);
     put(&head, (uint64_t)gguf->n, 8);
     mx_text_addn(&head, gguf->facts.data, gguf->facts.len);
-    put_tensors(&head, tensors, n);
+    put_arrays(&head, arrays, n);
     *fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     bool ok = *fd >= 0 ? mx_tensors_append(path, *fd, head.data, head.len, err) &&
                              append_zeros(path, *fd, padding((int64_t)head.len), err)
@@ -132,6 +131,6 @@ bool mx_gguf_create(const char *path, const MxGguf *gguf, const MxTensor *tensor
     return ok;
 }
 
-bool mx_gguf_end(const char *path, int fd, const MxTensor *tensor, MxError *err) {
-    return append_zeros(path, fd, padding(mx_tensor_bytes(tensor)), err);
+bool mx_gguf_end(const char *path, int fd, const MxGgufArray *array, MxError *err) {
+    return append_zeros(path, fd, padding(bytes_of(array)), err);
 }

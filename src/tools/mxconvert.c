@@ -92,7 +92,10 @@ static bool to_gguf(const Work *work, const MxCkptTokenizer *tokenizer, const ch
     const char *slash = strrchr(target, '/'), *name = slash ? slash + 1 : target;
     size_t n =
         strlen(name) - (mx_text_has_suffix(name, MX_GGUF_SUFFIX) ? strlen(MX_GGUF_SUFFIX) : 0);
-    MxGgufExport how = {.hf = work->hf, .name = mx_arena_strndup(arena, name, n)};
+    MxGgufKind as_found = work->hf.dtype == MX_F32 ? MX_GGUF_F32 : MX_GGUF_BF16;
+    MxGgufExport how = {.hf = work->hf,
+                        .kind = work->line->dtype ? work->line->kind : as_found,
+                        .name = mx_arena_strndup(arena, name, n)};
     if (work->remark) mx_text_add(notes, "%s\n", work->remark);
     return tell_tokenizer(arena, tokenizer, &how.tokenizer, err) &&
            mx_gguf_export(&work->from, &how, path, notes, err);

@@ -4,6 +4,7 @@
 #define TOOLS_MXCONVERT_H
 
 #include <mx/ckpt.h>
+#include <mx/ckpt_gguf.h>
 #include <mx/config.h>
 #include <mx/model.h>
 
@@ -14,7 +15,8 @@ typedef struct CommandLine {
     bool params_only, dry_run, verifies, force, benchmark;
     bool quantizes, merges, extracts, to_peft, to_hf, to_gguf, assumes_bf16, sees;
     int64_t shard_bytes;
-    double alpha; /* 0 = not said */
+    double alpha;    /* 0 = not said */
+    MxGgufKind kind; /* of dtype, if there is one */
     MxConvert how;
 } CommandLine;
 

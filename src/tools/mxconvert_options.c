@@ -137,11 +137,16 @@ static bool understand(CommandLine *line, MxError *err) {
         mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--layout: found \"%s\", wanted linen or nnx",
                 line->layout);
     if (line->dtype) {
-        how->casts = mx_dtype_parse(line->dtype, &how->param_dtype) &&
-                     (how->param_dtype == MX_F32 || how->param_dtype == MX_BF16);
-        if (!how->casts)
-            mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE,
-                    "--dtype: found \"%s\", wanted float32 or bfloat16", line->dtype);
+        const int n = line->to_gguf ? MX_GGUF_TYPES : MX_GGUF_F16; /* other forms have the first */
+        for (line->kind = 0; (int)line->kind < n; line->kind++)
+            if (!strcmp(mx_gguf_types[line->kind].name, line->dtype)) break;
+        how->casts = (int)line->kind < n;
+        if (how->casts)
+            how->param_dtype = mx_gguf_types[line->kind].from;
+        else
+            mx_fail(err, MX_EXIT_CONFIG, MX_NOWHERE, "--dtype: found \"%s\", wanted %s",
+                    line->dtype,
+                    line->to_gguf ? "float32, bfloat16, float16 or q8_0" : "float32 or bfloat16");
     }
     MxQtype type;
     line->quantizes = line->quantize != NULL;
@@ -267,7 +272,8 @@ static int file_options(CommandLine *line, MxOption *out) {
          .is_main = true,
          .value = &line->dtype,
          .takes = "float32|bfloat16",
-         .doc = "dtype of the parameters; the optimizer's state keeps its own"},
+         .doc = "dtype of the parameters; the optimizer's state keeps its own; with --to-gguf "
+                "also float16 or q8_0"},
         {.name = "--assume-bfloat16",
          .flag = &line->assumes_bf16,
          .doc = "treat SRC's uint16 arrays as bfloat16, although no attribute says so"},

@@ -78,6 +78,13 @@ static MxJson *take_facts(Reader *r, int64_t n) {
     return facts;
 }
 
+/* How arrays of a type are told, by its number in files. */
+static const struct {
+    uint64_t number;
+    const char *name;
+    int64_t block, bytes;
+} types[] = {{0, "F32", 1, 4}, {1, "F16", 1, 2}, {8, "Q8_0", 32, 34}, {30, "BF16", 1, 2}};
+
 /* A file: its facts, and its tensors as the golden lists them. */
 static MxJson *read_gguf(const char *name, MxJson **facts) {
     Reader r = {.file = content(name)};
@@ -102,11 +109,15 @@ static MxJson *read_gguf(const char *name, MxJson **facts) {
                 count *= dim;
                 mx_text_add(&text, " %lld", (long long)dim);
             }
-            bool is_f32 = take(&r, 4) == 0;
-            size_t at = data + take(&r, 8), bytes = (size_t)count * (is_f32 ? 4 : 2);
+            const uint64_t number = take(&r, 4);
+            int type = 0;
+            while (type < MX_COUNT(types) - 1 && types[type].number != number) type++;
+            ck_assert_uint_eq(types[type].number, number);
+            size_t at = data + take(&r, 8),
+                   bytes = (size_t)(count / types[type].block * types[type].bytes);
             if (!pass) continue;
             ck_assert_uint_le(at + bytes, r.file.size);
-            mx_text_add(&text, " %s %016llx", is_f32 ? "F32" : "BF16",
+            mx_text_add(&text, " %s %016llx", types[type].name,
                         (unsigned long long)mx_hash64(r.file.data + at, bytes));
             mx_json_set_string(tensors, tensor, text.data);
         }
@@ -154,6 +165,7 @@ static void ck_facts(const MxJson *facts, const MxJson *wanted, const char *cons
 static const struct {
     const char *name, *word, *instead;
     const char *word_too, *instead_too;
+    const char *type; /* NULL = bfloat16 */
 } models[] = {
     {.name = "llama"},
     {.name = "llama_bf16"},
@@ -173,6 +185,15 @@ static const struct {
      .instead = "\"query_pre_attn_scalar\": 16",
      .word_too = "full_attention\",",
      .instead_too = "sliding_attention\","},
+    {.name = "llama", .type = "q8_0"},
+    {.name = "qwen3_moe", .type = "q8_0"},
+    {.name = "qwen2", .type = "float16"},
+    {.name = "gemma3_text",
+     .word = "\"query_pre_attn_scalar\": 20",
+     .instead = "\"query_pre_attn_scalar\": 16",
+     .word_too = "full_attention\",",
+     .instead_too = "sliding_attention\",",
+     .type = "q8_0"},
 };
 
 static void make_gguf(int i, const char *name) {
@@ -184,7 +205,8 @@ static void make_gguf(int i, const char *name) {
     if (models[i].word_too)
         put_changed("x/config.json", in_folder("x/config.json"), models[i].word_too,
                     models[i].instead_too);
-    ck_tool(0, "mxconvert %s {}/%s --to-gguf --dtype bfloat16 --force", from, name);
+    ck_tool(0, "mxconvert %s {}/%s --to-gguf --dtype %s --force", from, name,
+            models[i].type ? models[i].type : "bfloat16");
 }
 
 START_TEST(models_are_those_of_llama_cpp) {
@@ -193,7 +215,9 @@ START_TEST(models_are_those_of_llama_cpp) {
     const char *const unread[] = {is_moe ? "qwen3moe.feed_forward_length" : NULL, NULL};
     const char *name = mx_path_join(&arena, "hf/models", models[_i].name);
     if (!goldens_find(&arena, name)) return;
-    const MxJson *wanted = golden("models", models[_i].name);
+    const char *type = models[_i].type, *golden_name = models[_i].name;
+    if (type) golden_name = mx_arena_printf(&arena, "%s %s", golden_name, type);
+    const MxJson *wanted = golden("models", golden_name);
     const MxJson *list = mx_json_get(wanted, "tensors");
     MxJson *facts;
     make_gguf(_i, "a.gguf");
@@ -353,9 +377,29 @@ START_TEST(others_are_refused) {
 }
 END_TEST
 
+/* What is nearest to infinity is no number of theirs. */
+START_TEST(halves_end) {
+    static const struct {
+        float x;
+        unsigned half;
+        bool fits;
+    } rows[] = {{65504, 0x7bff, true},       {65519.996f, 0x7bff, true},
+                {65520, 0x7c00, false},      {-1e5f, 0xfc00, false},
+                {0x1p-24f, 1, true},         {0x1p-25f, 0, true},
+                {0x1.8p-24f, 2, true},       {0x1.ff8p-15f, 0x3ff, true},
+                {0x1.ffcp-15f, 0x400, true}, {1.00048828125f, 0x3c00, true}};
+    for (int i = 0; i < MX_COUNT(rows); i++) {
+        uint8_t out[2];
+        ck_assert_int_eq(mx_gguf_types[MX_GGUF_F16].encode(&rows[i].x, 1, out), rows[i].fits);
+        ck_assert_uint_eq(out[0] | (unsigned)out[1] << 8, rows[i].half);
+    }
+}
+END_TEST
+
 Suite *gguf_suite(void) {
     Suite *suite = suite_create("ckpt/gguf");
     TCase *tcase = add_case(suite, "files");
+    tcase_add_test(tcase, halves_end);
     tcase_add_loop_test(tcase, models_are_those_of_llama_cpp, 0, MX_COUNT(models));
     tcase_add_loop_test(tcase, vocabularies_are_those_of_llama_cpp, 0, MX_COUNT(tokenizers));
     tcase_add_test(tcase, templates_go_along);
