@@ -23,7 +23,9 @@ import xxhash  # noqa: E402
 from conversion import base, get_model_class  # noqa: E402
 
 MODELS = """llama llama_bf16 llama_rope3 llama_linear llama_sharded mixtral qwen2 qwen3 qwen3_moe gemma gemma2
-gemma3_text""".split()
+gemma3_text olmo3 olmo3_tiny""".split()
+# As 0.1 ln(factor) + 1 is, which llama.cpp computes whatever a file says.
+CHANGED = {"olmo3_tiny": ('"attention_factor": 1.2', '"attention_factor": 1.138629436111989')}
 TYPED = {"q8_0": ["llama", "qwen3_moe", "gemma3_text"], "float16": ["qwen2"]}
 FILE_TYPES = {"bfloat16": gguf.LlamaFileType.MOSTLY_BF16, "float16": gguf.LlamaFileType.MOSTLY_F16,
               "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0}
@@ -78,6 +80,9 @@ def model(folder, kind="bfloat16"):
         for file in folder.iterdir():
             if file.name.startswith("model") or file.name == "config.json":
                 shutil.copy(file, copy)
+        if folder.name in CHANGED:
+            said = (copy / "config.json").read_text()
+            (copy / "config.json").write_text(said.replace(*CHANGED[folder.name]))
         # Gemma 3's table is cut to the tokenizer's number of entries, which are all of it here.
         n = json.loads((copy / "config.json").read_text())["vocab_size"]
         text = {"model": {"vocab": {str(i): i for i in range(n)}}, "added_tokens": []}

@@ -37,6 +37,7 @@ FAMILIES = {
     "qwen2": (tf.Qwen2Config, tf.Qwen2ForCausalLM, {"head_dim": 16}),
     "qwen3": (tf.Qwen3Config, tf.Qwen3ForCausalLM, {}),
     "qwen3_moe": (tf.Qwen3MoeConfig, tf.Qwen3MoeForCausalLM, MOE),
+    "olmo3": (tf.Olmo3Config, tf.Olmo3ForCausalLM, {"head_dim": 16, "sliding_window": 8}),
     "gemma": (tf.GemmaConfig, tf.GemmaForCausalLM, {}),
     "gemma2": (tf.Gemma2Config, tf.Gemma2ForCausalLM, GEMMA),
     "gemma3": (tf.Gemma3TextConfig, tf.Gemma3ForCausalLM, {**GEMMA, "num_hidden_layers": 7}),

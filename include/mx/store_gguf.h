@@ -19,6 +19,7 @@ void mx_gguf_add_float(MxGguf *gguf, const char *key, double value);
 void mx_gguf_add_bool(MxGguf *gguf, const char *key, bool value);
 void mx_gguf_add_text(MxGguf *gguf, const char *key, const char *value);
 /* The same for lists; texts may hold any bytes. */
+void mx_gguf_add_bools(MxGguf *gguf, const char *key, const bool *values, int64_t n);
 void mx_gguf_add_ints(MxGguf *gguf, const char *key, const int32_t *values, int64_t n);
 void mx_gguf_add_floats(MxGguf *gguf, const char *key, const float *values, int64_t n);
 void mx_gguf_add_texts(MxGguf *gguf, const char *key, const MxBytes *values, int64_t n);

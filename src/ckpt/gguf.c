@@ -13,8 +13,9 @@
 struct GgufArch {
     const char *decoder_block, *name;
     bool are_neighbours; /* rotated pairs are */
-    bool norms_around;   /* norms before and after both blocks */
+    bool norms_around;   /* norms after both blocks, before them or not */
     bool sees_windows;   /* layers in turn as the family's; otherwise every token sees all before */
+    bool lists_windows;  /* which layers they are of; these are never stretched */
     bool caps_scores;    /* of attention */
     bool sizes_experts;  /* width of experts beside that of dense layers */
     int wide_layers;     /* of the model in which scores are divided by the square root of emb_dim
@@ -40,6 +41,11 @@ static const GgufArch archs[] = {
      .norms_around = true,
      .sees_windows = true,
      .wide_layers = 62},
+    {.decoder_block = "olmo3",
+     .name = "olmo2",
+     .norms_around = true,
+     .sees_windows = true,
+     .lists_windows = true},
 };
 
 /* Names of tensors: Hugging Face's, of a layer behind its number, and llama.cpp's. %d = an expert,
@@ -102,6 +108,11 @@ static bool refuse(const MxCkptRef *from, const char *what, MxError *err) {
                    "--to-gguf makes no such model: %s", what);
 }
 
+/* What llama.cpp computes, whatever a file says. Source: llama.cpp src/llama-context.cpp. */
+static double usual_amplitude(const MxHfModel *model) {
+    return 0.1 * log(model->yarn_factor) + 1;
+}
+
 static bool check(const MxCkptRef *from, const MxHfModel *model, const GgufArch *arch,
                   MxArena *arena, MxError *err) {
     if (!arch) {
@@ -126,8 +137,13 @@ static bool check(const MxCkptRef *from, const MxHfModel *model, const GgufArch 
          mx_arena_printf(arena, "\"%s\" sees all tokens before, not %lld of %lld (sliding_window)",
                          arch->name, (long long)model->window, (long long)model->length)},
         {model->rotated != 1, "a part of each head is rotated"},
-        {model->is_yarn && (model->yarn_amplitude > 0 || !model->yarn_truncates),
-         "attention_factor or truncate of yarn"},
+        {model->is_yarn && model->yarn_amplitude > 0 &&
+             fabs(model->yarn_amplitude - usual_amplitude(model)) > 1e-4,
+         mx_arena_printf(arena, "attention_factor of yarn is %.9g, wanted %.9g",
+                         model->yarn_amplitude, usual_amplitude(model))},
+        {model->is_yarn && !model->yarn_truncates, "yarn without truncate"},
+        {arch->lists_windows && (model->is_yarn || model->rope_factor != 1) && !model->local_theta,
+         "a rotation that is stretched in layers with a window, too"},
         {model->sees, "images; --to-gguf without --images writes the text model"},
         {model->query_scalar > 0 && model->query_scalar != (double)width,
          mx_arena_printf(arena, "query_pre_attn_scalar is %.9g, wanted %lld", model->query_scalar,
@@ -155,12 +171,26 @@ static void add_rotation(GgufExport *x, const MxHfModel *model) {
         mx_gguf_add_text(g, key(x, "rope.scaling.type"), "yarn");
         mx_gguf_add_float(g, key(x, "rope.scaling.factor"), model->yarn_factor);
         mx_gguf_add_uint(g, key(x, "rope.scaling.original_context_length"), model->yarn_length);
+        if (model->yarn_amplitude > 0)
+            mx_gguf_add_float(g, key(x, "rope.scaling.yarn_attn_factor"), model->yarn_amplitude);
         mx_gguf_add_float(g, key(x, "rope.scaling.yarn_beta_fast"), model->yarn_fast);
         mx_gguf_add_float(g, key(x, "rope.scaling.yarn_beta_slow"), model->yarn_slow);
     } else if (model->rope_factor != 1) {
         mx_gguf_add_text(g, key(x, "rope.scaling.type"), "linear");
         mx_gguf_add_float(g, key(x, "rope.scaling.factor"), model->rope_factor);
     }
+}
+
+static void add_windows(GgufExport *x, const MxHfModel *model) {
+    const MxFamily *family = mx_family_find(model->decoder_block);
+    const int64_t n = hf_layers(model);
+    bool *are = mx_new_n(&x->made.arena, bool, n);
+    if (!x->arch->sees_windows) return;
+    mx_gguf_add_uint(&x->facts, key(x, "attention.sliding_window"), model->window);
+    for (int64_t i = 0; i < n; i++)
+        are[i] = family->specs[family->turns[i % family->period]].sees == MX_SEES_WINDOW;
+    if (x->arch->lists_windows)
+        mx_gguf_add_bools(&x->facts, key(x, "attention.sliding_window_pattern"), are, n);
 }
 
 static void add_experts(GgufExport *x, const MxHfModel *model) {
@@ -192,8 +222,7 @@ static void add_facts(GgufExport *x, const MxHfModel *model) {
     mx_gguf_add_uint(g, key(x, "attention.key_length"), model->head_dim);
     mx_gguf_add_uint(g, key(x, "attention.value_length"), model->head_dim);
     mx_gguf_add_float(g, key(x, "attention.layer_norm_rms_epsilon"), model->epsilon);
-    if (x->arch->sees_windows)
-        mx_gguf_add_uint(g, key(x, "attention.sliding_window"), model->window);
+    add_windows(x, model);
     if (model->attn_cap > 0)
         mx_gguf_add_float(g, key(x, "attn_logit_softcapping"), model->attn_cap);
     if (model->final_cap > 0)

@@ -62,6 +62,11 @@ void mx_gguf_add_text(MxGguf *gguf, const char *key, const char *value) {
     put_bytes(start(gguf, key, STRING), value, strlen(value));
 }
 
+void mx_gguf_add_bools(MxGguf *gguf, const char *key, const bool *values, int64_t n) {
+    MxText *to = start_list(gguf, key, BOOL, n);
+    for (int64_t i = 0; i < n; i++) put(to, values[i], 1);
+}
+
 void mx_gguf_add_ints(MxGguf *gguf, const char *key, const int32_t *values, int64_t n) {
     MxText *to = start_list(gguf, key, INT32, n);
     for (int64_t i = 0; i < n; i++) put(to, (uint32_t)values[i], 4);

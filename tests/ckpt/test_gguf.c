@@ -185,6 +185,10 @@ static const struct {
      .instead = "\"query_pre_attn_scalar\": 16",
      .word_too = "full_attention\",",
      .instead_too = "sliding_attention\","},
+    {.name = "olmo3"},
+    {.name = "olmo3_tiny",
+     .word = "\"attention_factor\": 1.2",
+     .instead = "\"attention_factor\": 1.138629436111989"},
     {.name = "llama", .type = "q8_0"},
     {.name = "qwen3_moe", .type = "q8_0"},
     {.name = "qwen2", .type = "float16"},
@@ -349,9 +353,9 @@ END_TEST
 
 START_TEST(others_are_refused) {
     const char *llama = goldens_need(&arena, "hf/models/llama");
-    const char *olmo = goldens_need(&arena, "hf/models/olmo3_tiny");
-    ck_tool(65, "mxconvert %s {}/a.gguf --to-gguf", olmo);
-    ck_says("decoder_block \"olmo3\" is not available yet, wanted one of llama2, mistral");
+    const char *oss = goldens_need(&arena, "hf/models/gpt_oss_tiny");
+    ck_tool(65, "mxconvert %s {}/a.gguf --to-gguf", oss);
+    ck_says("decoder_block \"gpt_oss\" is not available yet, wanted one of llama2, mistral");
     ck_tool(65, "mxconvert %s {}/a.gguf --to-gguf", goldens_need(&arena, "hf/models/mistral"));
     ck_says("\"llama\" sees all tokens before, not 8 of 128 (sliding_window)");
     ck_tool(2, "mxconvert %s {}/a --to-gguf", llama);
