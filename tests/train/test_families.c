@@ -59,6 +59,22 @@ static const char *const ways[] = {
     "scan_layers=false pure_nnx=false",
 };
 
+/* All others that there are. */
+static const char *const policies[] = {
+    "remat_policy=minimal_with_context",
+    "remat_policy=minimal_with_quantization",
+    "remat_policy=minimal_with_context_and_quantization",
+    "remat_policy=minimal_flash",
+    "remat_policy=minimal_offloaded",
+    "remat_policy=save_dot_except_mlp",
+    "remat_policy=save_dot_except_mlpwi",
+    "remat_policy=save_dot_with_context_except_mlp",
+    "remat_policy=save_qkv_proj",
+    "remat_policy=save_out_proj",
+    "remat_policy=qkv_proj_offloaded",
+    "remat_policy=custom mlpwo=device context=offload query_proj=device",
+};
+
 static double distance(const float *a, const float *b, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -87,20 +103,27 @@ static void same_gradients(const char *family, const char *way, MxTrainState *a,
         }
 }
 
-START_TEST(steps_are_the_same) {
-    if (!family_model(_i)) return;
-    const char *family = family_model(_i);
+static void ck_same_steps(const char *family, const char *const *all, int n) {
     MxBatch batch = batch_of(2);
     MxTrainState *plain = open_state(family, "");
     MxLoss want = mx_train_loss_and_grad(plain, &batch);
     ck_assert_msg(want.loss > 1 && want.loss < 20, "%s: loss %g", family, want.loss);
-    for (int w = 0; w < MX_COUNT(ways); w++) {
-        MxTrainState *state = open_state(family, ways[w]);
+    for (int w = 0; w < n; w++) {
+        MxTrainState *state = open_state(family, all[w]);
         MxLoss got = mx_train_loss_and_grad(state, &batch);
         ck_assert_msg(fabs(got.loss - want.loss) <= 1e-6 * want.loss, "%s %s: loss %.9g, not %.9g",
-                      family, ways[w], got.loss, want.loss);
-        same_gradients(family, ways[w], state, plain);
+                      family, all[w], got.loss, want.loss);
+        same_gradients(family, all[w], state, plain);
     }
+}
+
+START_TEST(steps_are_the_same) {
+    if (family_model(_i)) ck_same_steps(family_model(_i), ways, MX_COUNT(ways));
+}
+END_TEST
+
+START_TEST(policies_are_the_same) {
+    if (family_model(_i)) ck_same_steps(family_model(_i), policies, MX_COUNT(policies));
 }
 END_TEST
 
@@ -191,10 +214,11 @@ Suite *families_suite(void) {
     tcase_add_loop_test(tcase, adapters_learn, 0, n);
     tcase_add_loop_test(tcase, preferences_begin_even, 0, n);
     suite_add_tcase(suite, tcase);
-    tcase = tcase_create("forms");
+    tcase = tcase_create("forms and policies");
     tcase_set_timeout(tcase, SECONDS);
     tcase_add_checked_fixture(tcase, NULL, close_all);
     tcase_add_loop_test(tcase, forms_hold_the_same, 0, n);
+    tcase_add_loop_test(tcase, policies_are_the_same, 0, n);
     tcase_set_long(tcase);
     suite_add_tcase(suite, tcase);
     return suite;

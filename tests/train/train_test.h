@@ -27,6 +27,7 @@ Suite *data_runs_suite(void);
 Suite *paces_suite(void);
 Suite *packed_suite(void);
 Suite *losses_see_suite(void);
+Suite *family_runs_suite(void);
 Suite *parts_suite(void);
 Suite *post_suite(void);
 Suite *checkpoints_suite(void);
