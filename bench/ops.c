@@ -228,7 +228,10 @@ static void fill(const Bench *b, const Case *c, int input) {
     int64_t n = mx_shape_count(type.shape);
     void *to = c->call.in[input];
     bool is_positive = c->call.op == &op_adamw;
-    bool is_segment = c->call.op == &op_attention || c->call.op == &op_attention_grad;
+    static const MxOp *const by_segment[] = {&op_attention,  &op_attention_grad, &op_delta,
+                                             &op_delta_grad, &op_conv,           &op_conv_grad};
+    bool is_segment = false;
+    for (int i = 0; i < MX_COUNT(by_segment); i++) is_segment |= c->call.op == by_segment[i];
     bool is_choice = c->choices >> input & 1;
     int64_t ids = is_choice ? b->config->num_experts : b->config->vocab_size;
     for (int64_t i = 0; i < n; i++) {
