@@ -73,6 +73,7 @@ CASES = {
              "init_weights_seed=25"),
     "simple": ("default", "decoder_block=simple base_num_decoder_layers=3 vocab_size=64 remat_policy=full init_weights_seed=26"),
     "simple_mlp": ("default", "decoder_block=simple_mlp base_num_decoder_layers=3 scan_layers=false init_weights_seed=27"),
+    "default": ("default", "decoder_block=default base_num_decoder_layers=3 base_num_query_heads=4 base_num_kv_heads=2 remat_policy=full init_weights_seed=40"),
     "gemma4_small": ("gemma4-e2b", GEMMA4.replace("decoder_block=gemma4", "decoder_block=gemma4_small") +
                      " base_num_decoder_layers=10 num_kv_shared_layers=5 use_double_wide_mlp=true scan_layers=false "
                      "hidden_size_per_layer_input=4 vocab_size_per_layer_input=32 v_norm_with_scale=false "

@@ -84,6 +84,7 @@ FAMILIES = {
              "interleave_moe_layer_step=2 inhomogeneous_layer_cycle_interval=2"),
     "simple": (1, "default", "decoder_block=simple"),
     "simple_mlp": (1, "default", "decoder_block=simple_mlp"),
+    "default": (1, "default", "decoder_block=default"),
 }
 # What ours is asked for, to do as MaxText does where docs/DIFFERENCES.md says that they differ.
 OURS = {
@@ -97,7 +98,7 @@ SPARSE = "mixtral|qwen3_moe|qwen3_custom_moe|qwen3_next|qwen3_5|deepseek|deepsee
 ONE_PLACE = "(?!deepseek|gemma).*"  # families whose norms read normalization_layer_epsilon everywhere
 # Of which families, how often, and one of what. What comes later overrides.
 CHOICES = [
-    (f"{PLAIN}|gpt3|simple|simple_mlp|deepseek2?|qwen3_custom_moe|gemma2", 1, "base_num_decoder_layers=1 | base_num_decoder_layers=2 | base_num_decoder_layers=3"),
+    (f"{PLAIN}|gpt3|default|simple|simple_mlp|deepseek2?|qwen3_custom_moe|gemma2", 1, "base_num_decoder_layers=1 | base_num_decoder_layers=2 | base_num_decoder_layers=3"),
     ("gemma3|gemma4|gemma4_experts", 1, "base_num_decoder_layers=2 | base_num_decoder_layers=3 | base_num_decoder_layers=6 | base_num_decoder_layers=7"),
     ("gpt_oss", 0.5, "base_num_decoder_layers=2"),
     ("olmo3|qwen3_next|qwen3_5|llama4", 0.1, "base_num_decoder_layers=8"),

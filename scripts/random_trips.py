@@ -54,7 +54,7 @@ FAMILIES = {
     "deepseek4": "attention_type=compressed base_num_kv_heads=1 base_num_decoder_layers=5 scan_layers=false first_num_hash_layers=2 "
                  "compress_ratios=[0,4,8,4,8] indexer_n_heads=2 indexer_head_dim=6 indexer_topk=2 o_groups=2 o_lora_rank=6 "
                  "mhc_expansion_rate=2 sinkhorn_iterations=3 shared_experts=1 base_moe_mlp_dim=24 routed_score_func=sqrtsoftplus routed_bias=true",
-    "simple": "", "simple_mlp": "",
+    "default": "", "simple": "", "simple_mlp": "",
 }
 # Of which families, how often, and one of what; later words win.
 CHOICES = [

@@ -37,6 +37,8 @@ typedef enum MxWidth {
 typedef enum MxJoin {
     MX_JOIN_ADDS,     /* it is added to the stream */
     MX_JOIN_GOES_ON,  /* the next block reads it instead of the stream */
+    MX_JOIN_BESIDE,   /* it is added together with what the next block gives, which reads the same,
+                         behind the norm before this one */
     MX_JOIN_REPLACES, /* it is the stream from there on */
 } MxJoin;
 

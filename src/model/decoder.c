@@ -16,13 +16,12 @@ static MxValue constrain_stream(const Pass *p, MxValue x_BTD) {
         p->t, x_BTD, is_one ? AXES(batch, length, embed) : AXES(batch, length, NULL, embed));
 }
 
-/* What a block makes of x, with the norms that stand before and after it. */
+/* What a block makes of x behind the norm before it, with the norm after it. */
 static MxValue through_block(const Pass *outer, const Spec *spec, const BlockLeaves *b,
-                             MxValue x_BTD) {
+                             MxValue x_BTD, MxValue normed_BTD) {
     Pass p = *outer;
     p.stream = x_BTD;
-    MxValue y_BTD = model_norm(&p, x_BTD, b->norm_before, spec->epsilon);
-    y_BTD = b->block->trace(&p, spec, b->own, y_BTD);
+    MxValue y_BTD = b->block->trace(&p, spec, b->own, normed_BTD);
     if (p.feature && b == p.mixer) *p.feature = y_BTD;
     y_BTD = model_norm(&p, y_BTD, b->norm_after, spec->epsilon);
     return b->back < 0 ? y_BTD : model_project(&p, y_BTD, b->back, -1);
@@ -30,14 +29,19 @@ static MxValue through_block(const Pass *outer, const Spec *spec, const BlockLea
 
 /* All blocks: usually x + block(x) of each. */
 static MxValue through_blocks(const Pass *p, const Layer *l, MxValue x_BTD) {
-    MxValue reads = x_BTD;
+    MxValue reads = x_BTD, beside = MX_NONE;
     for (int i = 0; i < l->n_blocks; i++) {
         const BlockLeaves *b = &l->block[i];
         const Spec *spec = &p->model->specs[l->spec];
         Streams streams = model_read_streams(p, b->hyper, reads, spec->epsilon);
-        MxValue y = through_block(p, spec, b, streams.reads);
-        reads = y;
-        if (b->row->join == MX_JOIN_GOES_ON) continue;
+        MxValue normed = model_norm(p, streams.reads, b->norm_before, spec->epsilon);
+        MxValue y = through_block(p, spec, b, streams.reads, normed);
+        bool stands_beside = b->row->join == MX_JOIN_BESIDE;
+        reads = stands_beside ? normed : y;
+        if (stands_beside) beside = y;
+        if (stands_beside || b->row->join == MX_JOIN_GOES_ON) continue;
+        if (beside >= 0) y = mx_add(p->t, y, beside);
+        beside = MX_NONE;
         if (b->row->join == MX_JOIN_ADDS) y = model_write_streams(p, &streams, x_BTD, y);
         reads = x_BTD = constrain_stream(p, y);
     }

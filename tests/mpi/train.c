@@ -118,6 +118,7 @@ static const Variant rows[] = {
     {.name = "eight layers, twice round", .set = {"base_num_decoder_layers=8", SGD}, .has_stages = true},
     {.name = "two layers a stage, more micro-batches", .set = {"base_num_decoder_layers=8", "num_layers_per_pipeline_stage=2", "num_pipeline_microbatches=8", "pipeline_fsdp_ag_once=true"}, .has_stages = true},
     {.name = "micro-batches that stages do not divide", .set = {"base_num_decoder_layers=8", "num_pipeline_microbatches=1", "remat_policy=full", SGD}, .has_stages = true},
+    {.name = "blocks side by side", .set = {"decoder_block=default", SGD}},
     {.name = "matrices alone", .set = {"decoder_block=simple_mlp", SGD}},
     {.name = "tiles", .set = {"num_vocab_tiling=4", SGD}},
     {.name = "tiles, tied, accumulation", .set = {"num_vocab_tiling=8", "logits_via_embedding=true", "gradient_accumulation_steps=2", SGD}, .parts = 2},

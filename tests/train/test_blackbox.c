@@ -16,6 +16,7 @@
 static const char *const goldens[] = {
     "models/llama2.h5",
     "models/variants/deepseek4.h5",
+    "models/variants/default.h5",
     "models/qwen3.h5",
     "models/olmo3.h5",
     "models/gpt3.h5",
