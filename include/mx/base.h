@@ -57,6 +57,7 @@ void *mx_arena_grow(MxArena *arena, const void *items, size_t n, size_t cap, siz
 char *mx_arena_strdup(MxArena *arena, const char *s);
 char *mx_arena_strndup(MxArena *arena, const char *s, size_t n);
 char *mx_arena_printf(MxArena *arena, const char *fmt, ...) MX_PRINTF(2, 3);
+char *mx_arena_vprintf(MxArena *arena, const char *fmt, va_list ap);
 /* mx_arena_on_release — calls fn(data) when the arena is released, last registered first; for
  * handles of libraries. */
 void mx_arena_on_release(MxArena *arena, void (*fn)(void *), void *data);

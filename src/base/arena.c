@@ -72,16 +72,22 @@ char *mx_arena_strdup(MxArena *arena, const char *s) {
     return mx_arena_strndup(arena, s, strlen(s));
 }
 
-char *mx_arena_printf(MxArena *arena, const char *fmt, ...) {
-    va_list ap, again;
-    va_start(ap, fmt);
+char *mx_arena_vprintf(MxArena *arena, const char *fmt, va_list ap) {
+    va_list again;
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
+    int n = vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
     MX_ASSERT(n >= 0);
     char *s = mx_arena_alloc(arena, (size_t)n + 1);
-    vsnprintf(s, (size_t)n + 1, fmt, again);
-    va_end(again);
+    vsnprintf(s, (size_t)n + 1, fmt, ap);
+    return s;
+}
+
+char *mx_arena_printf(MxArena *arena, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    char *s = mx_arena_vprintf(arena, fmt, ap);
+    va_end(ap);
     return s;
 }
 

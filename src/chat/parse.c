@@ -7,15 +7,13 @@
 ChatNode *chat_parse_fail(ChatParser *parser, int line, const char *fmt, ...) {
     if (parser->failed) return chat_node(parser, CHAT_CONST_NODE, line);
     va_list ap;
-    MxText message;
-    mx_text_init(&message, parser->arena);
     va_start(ap, fmt);
-    mx_text_vadd(&message, fmt, ap);
+    const char *message = mx_arena_vprintf(parser->arena, fmt, ap);
     va_end(ap);
     parser->failed = true;
     parser->at = parser->n_tokens - 1; /* so that whoever loops comes to an end */
     mx_fail(parser->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = parser->made->name, .line = line},
-            "%s", message.data);
+            "%s", message);
     return chat_node(parser, CHAT_CONST_NODE, line);
 }
 

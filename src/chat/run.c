@@ -10,14 +10,12 @@ enum { MOST_STEPS = 20 * 1000 * 1000, DEEPEST = 400, MOST_BYTES = 256 << 20 };
 ChatValue chat_fail(ChatRun *run, const char *fmt, ...) {
     if (run->failed) return (ChatValue){0};
     va_list ap;
-    MxText message;
-    mx_text_init(&message, run->arena);
     va_start(ap, fmt);
-    mx_text_vadd(&message, fmt, ap);
+    const char *message = mx_arena_vprintf(run->arena, fmt, ap);
     va_end(ap);
     run->failed = true;
     mx_fail(run->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = run->made_of->name, .line = run->line},
-            "%s", message.data);
+            "%s", message);
     return (ChatValue){0};
 }
 

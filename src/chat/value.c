@@ -26,12 +26,10 @@ ChatValue chat_built(const MxText *text) {
 
 ChatValue chat_undefined(ChatRun *run, const char *fmt, ...) {
     va_list ap;
-    MxText why;
-    mx_text_init(&why, run->arena);
     va_start(ap, fmt);
-    mx_text_vadd(&why, fmt, ap);
+    const char *why = mx_arena_vprintf(run->arena, fmt, ap);
     va_end(ap);
-    return (ChatValue){.kind = CHAT_UNDEFINED, .why = why.data};
+    return (ChatValue){.kind = CHAT_UNDEFINED, .why = why};
 }
 
 ChatValue chat_list_new(ChatRun *run, ChatForm form, int64_t cap) {

@@ -88,18 +88,11 @@ void config_show_source(MxError *err, const ConfigSource *sources, MxWhere where
     if (where.col) mx_note(err, "  %*s | %s^", (int)strlen(number), "", indent.data);
 }
 
-static const char *format(MxArena *arena, const char *fmt, va_list ap) {
-    MxText text;
-    mx_text_init(&text, arena);
-    mx_text_vadd(&text, fmt, ap);
-    return text.data;
-}
-
 bool config_report(ConfigLoad *load, MxWhere where, const char *fmt, ...) {
     if (load->n_errors++ >= MOST_ERRORS_SHOWN) return false;
     va_list ap;
     va_start(ap, fmt);
-    mx_fail(load->err, MX_EXIT_CONFIG, where, "%s", format(load->arena, fmt, ap));
+    mx_fail(load->err, MX_EXIT_CONFIG, where, "%s", mx_arena_vprintf(load->arena, fmt, ap));
     va_end(ap);
     config_show_source(load->err, load->sources, where);
     return false;
@@ -113,7 +106,7 @@ void config_hint(ConfigLoad *load, const char *fmt, ...) {
     if (!config_is_shown(load)) return;
     va_list ap;
     va_start(ap, fmt);
-    mx_note(load->err, "hint: %s", format(load->arena, fmt, ap));
+    mx_note(load->err, "hint: %s", mx_arena_vprintf(load->arena, fmt, ap));
     va_end(ap);
 }
 
@@ -176,7 +169,8 @@ bool mx_config_fail(MxError *err, const MxConfig *config, MxKey key, const char 
     va_list ap;
     va_start(ap, fmt);
     MxWhere where = mx_config_where(config, key);
-    mx_fail(err, MX_EXIT_CONFIG, where, "%s: %s", mx_key_name(key), format(&arena, fmt, ap));
+    mx_fail(err, MX_EXIT_CONFIG, where, "%s: %s", mx_key_name(key),
+            mx_arena_vprintf(&arena, fmt, ap));
     va_end(ap);
     config_show_source(err, config->trail->sources, where);
     mx_arena_release(&arena);
@@ -186,7 +180,7 @@ bool mx_config_fail(MxError *err, const MxConfig *config, MxKey key, const char 
 bool config_fail(ConfigLoad *load, MxKey key, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    const char *text = format(load->arena, fmt, ap);
+    const char *text = mx_arena_vprintf(load->arena, fmt, ap);
     va_end(ap);
     load->slots[key].is_bad = true;
     return config_report(load, load->slots[key].value->where, "%s: %s", mx_key_name(key), text);

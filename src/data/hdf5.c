@@ -75,14 +75,12 @@ static bool wrong_shape(const Hdf5Column *column, MxError *err, const char *fmt,
     MX_PRINTF(3, 4);
 static bool wrong_shape(const Hdf5Column *column, MxError *err, const char *fmt, ...) {
     MxArena scratch = {.name = "message"};
-    MxText text;
     va_list ap;
-    mx_text_init(&text, &scratch);
     va_start(ap, fmt);
-    mx_text_vadd(&text, fmt, ap);
+    const char *text = mx_arena_vprintf(&scratch, fmt, ap);
     va_end(ap);
     mx_fail(err, MX_EXIT_BAD_INPUT, in(column), "dataset \"%s\" has shape %s, %s", column->path,
-            mx_shape_text(&scratch, column->array.shape), text.data);
+            mx_shape_text(&scratch, column->array.shape), text);
     mx_arena_release(&scratch);
     return false;
 }

@@ -16,15 +16,12 @@ enum {
 
 bool parquet_fail(const ParquetColumn *c, MxError *err, const char *fmt, ...) {
     MxArena arena = {.name = "message"};
-    MxText text;
     va_list ap;
-    mx_text_init(&text, &arena);
     va_start(ap, fmt);
-    mx_text_vadd(&text, fmt, ap);
+    const char *text = mx_arena_vprintf(&arena, fmt, ap);
     va_end(ap);
     mx_fail(err, MX_EXIT_BAD_INPUT, (MxWhere){.file = c->stream->path},
-            "column \"%s\", the page at byte %lld: %s", c->node->path, (long long)c->page_at,
-            text.data);
+            "column \"%s\", the page at byte %lld: %s", c->node->path, (long long)c->page_at, text);
     mx_arena_release(&arena);
     return false;
 }

@@ -84,14 +84,12 @@ bool schema_is(const MxJson *value, const char *kind) {
 
 bool schema_fail(Schemas *s, const char *member, const char *fmt, ...) {
     MxArena scratch = {.name = "message"};
-    MxText text;
     va_list ap;
-    mx_text_init(&text, &scratch);
     va_start(ap, fmt);
-    mx_text_vadd(&text, fmt, ap);
+    const char *text = mx_arena_vprintf(&scratch, fmt, ap);
     va_end(ap);
     mx_fail(s->err, MX_EXIT_BAD_INPUT, MX_NOWHERE, "%s: at %s%s%s: %s", s->name, s->path,
-            *member ? "/" : "", member, text.data);
+            *member ? "/" : "", member, text);
     mx_arena_release(&scratch);
     return false;
 }

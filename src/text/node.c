@@ -31,13 +31,11 @@ TextNode text_node_at(TextNode array, size_t i) {
 
 bool text_node_fail(TextNode node, const char *fmt, ...) {
     va_list ap;
-    MxText text;
-    mx_text_init(&text, node.arena);
     va_start(ap, fmt);
-    mx_text_vadd(&text, fmt, ap);
+    const char *text = mx_arena_vprintf(node.arena, fmt, ap);
     va_end(ap);
     return mx_fail(node.err, MX_EXIT_BAD_INPUT, (MxWhere){.file = node.file}, "%s%s%s", node.place,
-                   *node.place ? ": " : "", text.data);
+                   *node.place ? ": " : "", text);
 }
 
 bool text_node_wants(TextNode node, const char *what) {
