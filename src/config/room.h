@@ -143,8 +143,6 @@ ConfigSource *config_source_add(ConfigLoad *load, const char *name, const char *
 /* config_report — one error with its place, source line and caret; returns false. Counts beyond
  * the limit of shown errors without showing. */
 bool config_report(ConfigLoad *load, MxWhere where, const char *fmt, ...) MX_PRINTF(3, 4);
-/* config_is_shown — whether the last error was shown; a hint that is dear to make asks first. */
-bool config_is_shown(const ConfigLoad *load);
 /* config_hint — "hint: …" below the last error. */
 void config_hint(ConfigLoad *load, const char *fmt, ...) MX_PRINTF(2, 3);
 void config_hint_nearest(ConfigLoad *load, const char *nearest);
@@ -153,8 +151,6 @@ void config_hint_meant(ConfigLoad *load, const char *key);
 void config_warn(ConfigLoad *load, MxWhere where, const char *fmt, ...) MX_PRINTF(3, 4);
 /* config_errors_end — tells how many errors were not shown. */
 void config_errors_end(ConfigLoad *load);
-/* config_show_source — the source line and caret of a place as notes on the last error. */
-void config_show_source(MxError *err, const ConfigSource *sources, MxWhere where);
 /* config_quote — a value as a message quotes it: short, in quotes unless it is a number or word of
  * YAML's own. */
 const char *config_quote(MxArena *arena, const MxYaml *node);

@@ -64,7 +64,8 @@ static const ConfigSource *source_of(const ConfigSource *sources, MxWhere where)
     return NULL;
 }
 
-void config_show_source(MxError *err, const ConfigSource *sources, MxWhere where) {
+/* The source line and caret of a place as notes on the last error. */
+static void show_source(MxError *err, const ConfigSource *sources, MxWhere where) {
     const ConfigSource *source = source_of(sources, where);
     if (!source || !source->text || (source->has_lines && !where.line)) return;
     const char *line = source->text, *end = source->text + source->size;
@@ -94,16 +95,17 @@ bool config_report(ConfigLoad *load, MxWhere where, const char *fmt, ...) {
     va_start(ap, fmt);
     mx_fail(load->err, MX_EXIT_CONFIG, where, "%s", mx_arena_vprintf(load->arena, fmt, ap));
     va_end(ap);
-    config_show_source(load->err, load->sources, where);
+    show_source(load->err, load->sources, where);
     return false;
 }
 
-bool config_is_shown(const ConfigLoad *load) {
+/* Whether the last error was shown; a hint that is dear to make asks first. */
+static bool is_shown(const ConfigLoad *load) {
     return load->n_errors <= MOST_ERRORS_SHOWN;
 }
 
 void config_hint(ConfigLoad *load, const char *fmt, ...) {
-    if (!config_is_shown(load)) return;
+    if (!is_shown(load)) return;
     va_list ap;
     va_start(ap, fmt);
     mx_note(load->err, "hint: %s", mx_arena_vprintf(load->arena, fmt, ap));
@@ -115,7 +117,7 @@ void config_hint_nearest(ConfigLoad *load, const char *nearest) {
 }
 
 void config_hint_meant(ConfigLoad *load, const char *key) {
-    const char *hint = config_is_shown(load) ? config_meant_key(load->arena, key) : NULL;
+    const char *hint = is_shown(load) ? config_meant_key(load->arena, key) : NULL;
     if (hint) config_hint(load, "%s", hint);
 }
 
@@ -172,7 +174,7 @@ bool mx_config_fail(MxError *err, const MxConfig *config, MxKey key, const char 
     mx_fail(err, MX_EXIT_CONFIG, where, "%s: %s", mx_key_name(key),
             mx_arena_vprintf(&arena, fmt, ap));
     va_end(ap);
-    config_show_source(err, config->trail->sources, where);
+    show_source(err, config->trail->sources, where);
     mx_arena_release(&arena);
     return false;
 }

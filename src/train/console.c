@@ -127,7 +127,8 @@ static int64_t evals_after(const Console *console, int64_t step) {
     return in_turn + !is_in_turn(c, console->last);
 }
 
-int64_t console_next_eval(const Console *console, int64_t step) {
+/* The first step behind this one that an evaluation follows; -1 = none. */
+static int64_t next_eval(const Console *console, int64_t step) {
     const MxConfig *c = console->config;
     int64_t first = c->eval_start_step, next = step + 1;
     if (c->eval_interval <= 0 || next > console->last || first > console->last) return -1;
@@ -136,7 +137,8 @@ int64_t console_next_eval(const Console *console, int64_t step) {
     return next < console->last ? next : console->last;
 }
 
-int64_t console_next_save(const Console *console, int64_t step) {
+/* The same for a checkpoint. */
+static int64_t next_save(const Console *console, int64_t step) {
     const MxConfig *c = console->config;
     int64_t next = (step / c->checkpoint_period + 1) * c->checkpoint_period;
     if (!c->enable_checkpointing || step >= console->last) return -1;
@@ -172,7 +174,9 @@ static double squares_about(const double *x, int64_t n, double middle) {
     return sum;
 }
 
-const char *console_trend(const Console *c) {
+/* Where the loss goes: "falling" or "rising" if the means of the halves of the last losses differ
+ * by more than twice the standard error of that difference, else "level"; NULL = too few losses. */
+static const char *loss_trend(const Console *c) {
     enum { FEWEST = 8 };
     double x[CONSOLE_RECENT];
     int64_t n = c->n_losses < CONSOLE_RECENT ? c->n_losses : CONSOLE_RECENT, half = n / 2;
@@ -197,7 +201,7 @@ static void add_parts(Console *c, int64_t step) {
     char figure[MX_FIGURE];
     double each = pace(c);
     if (c->n_losses) {
-        const char *trend = console_trend(c);
+        const char *trend = loss_trend(c);
         double loss = c->losses[(c->n_losses - 1) % CONSOLE_RECENT];
         mx_text_add(&c->status, "\tloss %s%s%s", mx_figure(figure, loss, 3), trend ? " " : "",
                     trend ? trend : "");
@@ -207,7 +211,7 @@ static void add_parts(Console *c, int64_t step) {
                     mx_config_share(c->config, step) *
                         (double)(c->config->tokens_per_step * mx_train_rows(c->config)) / each);
     mx_text_add(&c->status, "\t%.2f GiB", memory_gib());
-    int64_t save = console_next_save(c, step), eval = console_next_eval(c, step);
+    int64_t save = next_save(c, step), eval = next_eval(c, step);
     if (save >= 0) mx_text_add(&c->status, "\tsave at %lld", (long long)save);
     if (eval >= 0) mx_text_add(&c->status, "\tevaluation at %lld", (long long)eval);
 }

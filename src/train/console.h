@@ -35,14 +35,6 @@ void console_took_eval(Console *console, double seconds);
 /* console_seconds_left — after a step: the steps that are left at the pace of the last ones, and
  * the evaluations among them; < 0 = nothing was timed. */
 double console_seconds_left(const Console *console, int64_t step);
-/* console_trend — where the loss goes: "falling" or "rising" if the means of the halves of the last
- * losses differ by more than twice the standard error of that difference, else "level"; NULL = too
- * few losses. */
-const char *console_trend(const Console *console);
-/* console_next_eval, console_next_save — the first step behind this one that an evaluation or a
- * checkpoint follows; -1 = none. */
-int64_t console_next_eval(const Console *console, int64_t step);
-int64_t console_next_save(const Console *console, int64_t step);
 /* console_progress — the status line after a step, or in the evaluation after it, of which
  * n_batches are done (-1 = in none). */
 void console_progress(Console *console, int64_t step, int64_t n_batches);
