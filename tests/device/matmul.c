@@ -99,8 +99,9 @@ static void check_products(Product p) {
         for (int dtype = 0; dtype < MX_COUNT(dtypes); dtype++) {
             p.in = dtypes[dtype][0];
             p.out = dtypes[dtype][1];
-            check_product(&p, want,
-                          &(MxDeviceConfig){.n_threads = 2, .matmul = providers[provider]});
+            check_product(
+                &p, want,
+                &(MxDeviceConfig){.backend = "cpu", .n_threads = 2, .matmul = providers[provider]});
         }
 }
 
@@ -261,7 +262,7 @@ static void check_dtypes(const int64_t size[3], MxDotKind kind, MxMatmulProvider
         s.in = dtypes[i / 2][0];
         s.out = dtypes[i / 2][1];
         s.accumulate = i % 2;
-        check_spaced(s, (MxDeviceConfig){.matmul = provider}, &e);
+        check_spaced(s, (MxDeviceConfig){.backend = "cpu", .matmul = provider}, &e);
     }
     mx_arena_release(&arena);
 }
@@ -319,7 +320,7 @@ START_TEST(libraries_work_in_scratch) {
                              .trans_a = true,
                              .in = MX_BF16,
                              .out = _i ? MX_F32 : MX_BF16};
-    const MxDeviceConfig config = {.n_threads = 2, .matmul = MX_MATMUL_ONEDNN};
+    const MxDeviceConfig config = {.backend = "cpu", .n_threads = 2, .matmul = MX_MATMUL_ONEDNN};
     MxArena arena = {.name = "matmul"};
     MxError err = {0};
     MxDevice *device = NULL;
@@ -339,7 +340,7 @@ END_TEST
 
 /* ---- matmul_precision=high */
 
-static const MxDeviceConfig high = {.matmul = MX_MATMUL_OWN, .may_split = true};
+static const MxDeviceConfig high = {.backend = "cpu", .matmul = MX_MATMUL_OWN, .may_split = true};
 
 /* Numbers of twelve bits need both parts; those of the other operand have no low part, so that
  * nothing is left out. */
@@ -389,7 +390,7 @@ START_TEST(precisions_have_their_errors) {
         a[i] = (float)case_normal(1, (uint64_t)i);
         b[i] = (float)case_normal(2, (uint64_t)i);
     }
-    double plain = error_of((MxDeviceConfig){.matmul = MX_MATMUL_OWN}, a, b, c);
+    double plain = error_of((MxDeviceConfig){.backend = "cpu", .matmul = MX_MATMUL_OWN}, a, b, c);
     double split = error_of(high, a, b, c);
     MxArena arena = {.name = "matmul"};
     MxError err = {0};

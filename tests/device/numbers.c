@@ -130,7 +130,8 @@ START_TEST(conversions_of_any_length) {
     MxArena arena = {.name = "test"};
     MxError err = {0};
     MxDevice *device = NULL;
-    ck_assert(mx_device_open(&arena, &(MxDeviceConfig){.n_threads = 1}, &device, &err));
+    ck_assert(
+        mx_device_open(&arena, &(MxDeviceConfig){.backend = "cpu", .n_threads = 1}, &device, &err));
     const CpuKernels *kernels = cpu_of(device)->level->kernels;
     for (int64_t n = 0; n <= MOST; n++) {
         MxBf16 y[ROOM], sum[ROOM];

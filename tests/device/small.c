@@ -108,7 +108,8 @@ START_TEST(products_are_exact) {
     MxError err = {0};
     MxDevice *device = NULL;
     const SmallKind *kinds[SMALL_KINDS];
-    ck_assert(mx_device_open(&arena, &(MxDeviceConfig){.n_threads = 1}, &device, &err));
+    ck_assert(
+        mx_device_open(&arena, &(MxDeviceConfig){.backend = "cpu", .n_threads = 1}, &device, &err));
     parts = cpu_of(device)->level->kernels->small;
     int n = parts->kinds(device, kinds);
     for (int i = 0; i < n; i++)
@@ -132,7 +133,8 @@ START_TEST(pairs_are_rounded_as_single_numbers) {
     MxArena arena = {.name = "test"};
     MxError err = {0};
     MxDevice *device = NULL;
-    ck_assert(mx_device_open(&arena, &(MxDeviceConfig){.n_threads = 1}, &device, &err));
+    ck_assert(
+        mx_device_open(&arena, &(MxDeviceConfig){.backend = "cpu", .n_threads = 1}, &device, &err));
     const SmallParts *level = cpu_of(device)->level->kernels->small;
     for (uint64_t i = 0; i < 20000; i++) {
         float low[SMALL_LANES], high[SMALL_LANES];
@@ -162,7 +164,7 @@ START_TEST(floats_are_never_multiplied_as_pairs) {
         MxArena arena = {.name = "test"};
         MxError err = {0};
         MxDevice *device = NULL;
-        MxDeviceConfig config = {.n_threads = 1, .matmul = providers[i]};
+        MxDeviceConfig config = {.backend = "cpu", .n_threads = 1, .matmul = providers[i]};
         ck_assert(mx_device_open(&arena, &config, &device, &err));
         const SmallParts *level = cpu_of(device)->level->kernels->small;
         ck_assert_int_eq(level->kind(device, MX_F32)->per_word, 1);
