@@ -45,19 +45,6 @@ static bool open(MxSeer *seer, MxWhere where, MxError *err) {
     return seer->open || seer_open(seer->arena, config, &seer->open, err);
 }
 
-/* Whether any message has an item that is an image or a sound. */
-static bool has_items(const MxJson *messages) {
-    for (size_t m = 0; m < mx_json_length(messages); m++) {
-        const MxJson *content = mx_json_get(mx_json_at(messages, m), "content");
-        bool is_list = content && !strcmp(mx_json_kind(content), "a list");
-        for (size_t i = 0; is_list && i < mx_json_length(content); i++) {
-            const char *type = mx_json_string(mx_json_get(mx_json_at(content, i), "type"));
-            if (type && (!strcmp(type, "image") || !strcmp(type, "audio"))) return true;
-        }
-    }
-    return false;
-}
-
 /* Sounds that the record names itself: members with a name, an object with one, or a list. */
 static bool find_sounds(MxArena *arena, const MxSeer *seer, const MxJson *record, MxWhere where,
                         Pictures *out, MxError *err) {
@@ -80,7 +67,7 @@ bool mx_seer_find(MxArena *arena, MxSeer *seer, const MxJson *record, MxWhere wh
     Pictures found;
     const Fields fields = fields_of_json(record);
     const MxJson *messages = mx_json_get(record, "messages");
-    bool has_messages = messages && has_items(messages);
+    bool has_messages = messages && message_list_shows(messages);
     *out = NULL;
     if (!pictures_of(arena, &seer->blind, &fields, &messages, has_messages, where, &found, err))
         return false;
