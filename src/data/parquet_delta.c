@@ -35,7 +35,7 @@ static uint64_t take_bits(const uint8_t *at, size_t bit, unsigned width) {
     for (unsigned k = 0; k < width;) {
         unsigned in = (unsigned)((bit + k) & 7), n = 8 - in;
         if (n > width - k) n = width - k;
-        x |= (uint64_t)(at[(bit + k) >> 3] >> in & ((1U << n) - 1)) << k;
+        x |= (uint64_t)((unsigned)at[(bit + k) >> 3] >> in & ((1U << n) - 1)) << k;
         k += n;
     }
     return x;
