@@ -240,7 +240,7 @@ static bool take_next(MxArena *arena, const Seer *seer, Column *column, MxWhere 
 static bool add_items(MxArena *arena, const Seer *seer, const MxJson *messages, Column *column,
                       MxWhere where, Pictures *out, MxError *err) {
     for (size_t m = 0; m < mx_json_length(messages); m++) {
-        const MxJson *content = message_content(mx_json_at(messages, m));
+        const MxJson *content = mx_json_get(mx_json_at(messages, m), "content");
         if (!content || strcmp(mx_json_kind(content), "a list")) continue;
         for (size_t i = 0; i < mx_json_length(content); i++) {
             const MxJson *item = mx_json_at(content, i);
@@ -256,20 +256,13 @@ static bool add_items(MxArena *arena, const Seer *seer, const MxJson *messages, 
     return true;
 }
 
-bool pictures_place(MxArena *arena, const Seer *seer, const Fields *record, MxWhere where,
-                    const MxJson **messages, MxError *err) {
-    Column column;
-    if (!find_column(arena, seer, record, where, &column, err)) return false;
-    if (column.n) *messages = message_images(arena, seer, *messages, column.n);
-    return true;
-}
-
-bool pictures_of(MxArena *arena, const Seer *seer, const Fields *record,
-                 const MxJson *const messages[], int n_messages, MxWhere where, Pictures *out,
-                 MxError *err) {
+bool pictures_of(MxArena *arena, const Seer *seer, const Fields *record, const MxJson *messages[],
+                 int n_messages, int n_places, MxWhere where, Pictures *out, MxError *err) {
     Column column;
     *out = (Pictures){0};
     if (!find_column(arena, seer, record, where, &column, err)) return false;
+    for (int i = 0; column.n && i < n_places; i++)
+        messages[i] = message_images(arena, seer, messages[i], column.n);
     for (int i = 0; i < n_messages; i++)
         if (!add_items(arena, seer, messages[i], &column, where, out, err)) return false;
     while (!n_messages && column.used < column.n)

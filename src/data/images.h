@@ -50,26 +50,23 @@ bool seer_open(MxArena *arena, const MxDataConfig *config, Seer **out, MxError *
  * Errors: what they say is not as the config has it, or not available. */
 bool preprocessor_read(MxArena *arena, const MxDataConfig *config, Seer *seer, MxError *err);
 
-/* pictures_place — messages whose texts have places for the images of the column: where no item is
- * an image or a sound, one for each mark, `image_placeholder` or <image>, or else all before the
- * first text of the user. Source: trl 1.16, data_utils.py, prepare_multimodal_messages; the mark is
- * that of LLaVA's data. message_content — what one says, under either name. message_images — the
- * same for n images. message_list_shows — whether any has an item that is an image or a sound. */
-bool pictures_place(MxArena *arena, const Seer *seer, const Fields *record, MxWhere where,
-                    const MxJson **messages, MxError *err);
-const MxJson *message_content(const MxJson *message);
-bool message_list_shows(const MxJson *messages);
+/* message_images — messages whose texts have places for n images: where no item is an image or a
+ * sound, one for each mark, `image_placeholder` or <image>, or else all before the first text of
+ * the user. Source: trl 1.16, data_utils.py, prepare_multimodal_messages; the mark is that of
+ * LLaVA's data. message_list_shows — whether any has an item that is an image or a sound. */
 const MxJson *message_images(MxArena *arena, const Seer *seer, const MxJson *messages, size_t n);
+bool message_list_shows(const MxJson *messages);
 
 /* pictures_of — those of a record: what items {"type": "image"} of its messages name ("path",
  * "image" or "url"), and for those that name none, or where there are no messages, what the image
  * column lists; and its sounds, of items {"type": "audio"} ("audio", "path" or "url") or, where
  * there are no messages, of members "audio" and "audios". Errors: what is no name of a file; more
- * names than items; more than the config allows. messages  [n_messages] lists; NULL = none
+ * names than items; more than the config allows.
+ *   messages  lists, of which the first n_messages are looked at, and the first n_places first get
+ *             places for the images of the column (message_images)
  * pictures_look — their sizes. Errors: files that are no images, or not there. */
-bool pictures_of(MxArena *arena, const Seer *seer, const Fields *record,
-                 const MxJson *const messages[], int n_messages, MxWhere where, Pictures *out,
-                 MxError *err);
+bool pictures_of(MxArena *arena, const Seer *seer, const Fields *record, const MxJson *messages[],
+                 int n_messages, int n_places, MxWhere where, Pictures *out, MxError *err);
 bool pictures_look(MxArena *arena, const Seer *seer, Pictures *pictures, MxWhere where,
                    MxError *err);
 

@@ -2,18 +2,9 @@
  * places among them. */
 #include "images.h"
 
-static const char *const contents[] = {"content", "value"};
-
-const MxJson *message_content(const MxJson *message) {
-    const MxJson *content = NULL;
-    for (int i = 0; i < MX_COUNT(contents) && !content; i++)
-        content = mx_json_get(message, contents[i]);
-    return content;
-}
-
 /* NULL = a list, or a text that no text of C is. */
 static const char *text_of(const MxJson *message) {
-    const MxJson *content = message_content(message);
+    const MxJson *content = mx_json_get(message, "content");
     const char *text = content ? mx_json_string(content) : NULL;
     return text && strlen(text) == mx_json_string_bytes(content) ? text : NULL;
 }
@@ -28,13 +19,8 @@ static bool shows(const MxJson *content) {
 }
 
 static bool is_user(const MxJson *message) {
-    static const char *const names[] = {"user", "human"};
-    bool found = false;
-    for (int i = 0; i < 2 * MX_COUNT(names); i++) {
-        const char *who = mx_json_string(mx_json_get(message, i % 2 ? "from" : "role"));
-        found = found || (who && !strcmp(who, names[i / 2]));
-    }
-    return found;
+    const char *role = mx_json_string(mx_json_get(message, "role"));
+    return role && !strcmp(role, "user");
 }
 
 /* The first mark of an image; *bytes: of it. NULL = there is none. */
@@ -68,7 +54,7 @@ static void push_items(MxArena *arena, const Seer *seer, const MxJson *message, 
     const char *key, *at = text_of(message), *next;
     size_t bytes = 0;
     for (void *member = NULL; mx_json_next(message, &member, &key, &value);)
-        if (value == message_content(message))
+        if (!strcmp(key, "content"))
             items = mx_json_put_array(copy, key);
         else
             mx_json_set(copy, key, value);
@@ -83,7 +69,7 @@ static void push_items(MxArena *arena, const Seer *seer, const MxJson *message, 
 bool message_list_shows(const MxJson *messages) {
     bool any = false;
     for (size_t i = 0; i < mx_json_length(messages); i++)
-        any = any || shows(message_content(mx_json_at(messages, i)));
+        any = any || shows(mx_json_get(mx_json_at(messages, i), "content"));
     return any;
 }
 

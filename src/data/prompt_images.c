@@ -69,7 +69,7 @@ bool mx_seer_find(MxArena *arena, MxSeer *seer, const MxJson *record, MxWhere wh
     const MxJson *messages = mx_json_get(record, "messages");
     bool has_messages = messages && message_list_shows(messages);
     *out = NULL;
-    if (!pictures_of(arena, &seer->blind, &fields, &messages, has_messages, where, &found, err))
+    if (!pictures_of(arena, &seer->blind, &fields, &messages, has_messages, 0, where, &found, err))
         return false;
     if (!has_messages && !find_sounds(arena, seer, record, where, &found, err)) return false;
     if (!found.n && !found.sounds.n) return true;

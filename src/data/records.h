@@ -137,12 +137,14 @@ bool scores_keep(Records *records, const Fields *fields, MxWhere where, MxError 
 bool scores_check(const Records *records, MxError *err);
 
 /* talk_find — the chat template, if it was not opened yet. talk_open — the same once it is known
- * that records hold conversations: it counts as a file of the dataset. talk_draft — the
- * tokens of one: its messages, or a prompt and what follows it, by the columns' order. Errors: no
- * template; what is no conversation, or none that the template tells. Source: TRL 1.16,
- * trainer/sft_trainer.py and dpo_trainer.py (tokenize). */
+ * that records hold conversations: it counts as a file of the dataset. talk_plain — a record's
+ * lists of messages as transformers has them. talk_draft — the tokens of one: its messages, or a
+ * prompt and what follows it, by the columns' order. Errors: no template; what is no conversation,
+ * or none that the template tells. Source: TRL 1.16, trainer/sft_trainer.py and dpo_trainer.py
+ * (tokenize). */
 bool talk_find(Records *records, MxError *err);
 bool talk_open(Records *records, MxError *err);
+bool talk_plain(MxArena *arena, Field *column, int n, MxWhere where, MxError *err);
 bool talk_draft(MxArena *arena, const Records *records, const Fields *record, const Field *column,
                 MxWhere where, Draft *out, MxError *err);
 /* talk_prefix — how many tokens two lists begin with alike. */

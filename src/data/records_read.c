@@ -241,7 +241,9 @@ static bool draft(const Records *records, Job *job) {
     for (int i = 0; i < columns->n_texts && !job->lacking; i++)
         if (columns_lacks(columns, &column[i])) job->lacking = columns->name[i];
     if (job->lacking) return true;
-    return records_find_seen(arena, records, &job->fields, column, job->where, &job->draft,
+    return (!columns->talks ||
+            talk_plain(arena, column, columns->n_texts, job->where, &job->err)) &&
+           records_find_seen(arena, records, &job->fields, column, job->where, &job->draft,
                              &job->err) &&
            (columns->talks
                 ? talk_draft(arena, records, &job->fields, column, job->where, &job->draft,

@@ -18,14 +18,14 @@ bool records_find_seen(MxArena *arena, const Records *records, const Fields *fie
     if (!seer) return true;
     int n = records->columns.talks ? records->columns.n_texts : 0;
     int n_begin = n == records_answers(config) ? n : n > 0;
-    for (int i = 0; i < n_begin; i++)
-        if (!pictures_place(arena, seer, fields, where, &column[i].json, err)) return false;
     for (int i = 0; i < n; i++) messages[i] = column[i].json;
     for (int i = n_begin; config->pairs && i < n; i++)
         if (message_list_shows(messages[i])) return fail_own(where, err);
     if (config->pairs) n = n > 0; /* a prompt, or what begins with it */
-    return pictures_of(arena, seer, fields, messages, n, where, &draft->pictures, err) &&
-           pictures_look(arena, seer, &draft->pictures, where, err);
+    if (!pictures_of(arena, seer, fields, messages, n, n_begin, where, &draft->pictures, err))
+        return false;
+    for (int i = 0; i < n_begin; i++) column[i].json = messages[i];
+    return pictures_look(arena, seer, &draft->pictures, where, err);
 }
 
 /* Of pieces from one to before another. */

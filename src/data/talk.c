@@ -59,10 +59,19 @@ static bool add_message(MxJson *list, const MxJson *message, MxWhere where, MxEr
     return true;
 }
 
-static bool add_messages(MxJson *list, const MxJson *messages, MxWhere where, MxError *err) {
-    for (size_t i = 0; i < mx_json_length(messages); i++)
-        if (!add_message(list, mx_json_at(messages, i), where, err)) return false;
+bool talk_plain(MxArena *arena, Field *column, int n, MxWhere where, MxError *err) {
+    for (int c = 0; c < n; c++) {
+        MxJson *list = mx_json_put_array(mx_json_object(arena), "messages");
+        for (size_t i = 0; i < mx_json_length(column[c].json); i++)
+            if (!add_message(list, mx_json_at(column[c].json, i), where, err)) return false;
+        column[c].json = list;
+    }
     return true;
+}
+
+static void add_messages(MxJson *list, const MxJson *messages) {
+    for (size_t i = 0; i < mx_json_length(messages); i++)
+        mx_json_push(list, mx_json_at(messages, i));
 }
 
 /* ---- requests */
@@ -142,7 +151,7 @@ static bool encode_prompt(const Talk *talk, const MxJson *prompt, MxTokens *out,
     MxJson *request = request_of(talk->arena, talk->record, talk->where, err);
     if (!request) return false;
     MxJson *list = mx_json_put_array(request, "messages");
-    if (!add_messages(list, prompt, talk->where, err)) return false;
+    add_messages(list, prompt);
     size_t n = mx_json_length(list);
     const char *role = n ? mx_json_string(mx_json_get(mx_json_at(list, n - 1), "role")) : NULL;
     bool goes_on = role && !strcmp(role, "assistant");
@@ -156,7 +165,7 @@ static bool encode_both(const Talk *talk, const MxJson *const part[2], MxTokens 
     if (!request) return false;
     MxJson *list = mx_json_put_array(request, "messages");
     for (int i = 0; i < 2; i++)
-        if (part[i] && !add_messages(list, part[i], talk->where, err)) return false;
+        if (part[i]) add_messages(list, part[i]);
     return encode_text(talk, request, out, err);
 }
 
@@ -180,9 +189,8 @@ static bool draft_messages(const Talk *talk, const MxJson *messages, MxError *er
     MxConversation made;
     MxJson *request = request_of(talk->arena, talk->record, talk->where, err);
     if (!request) return false;
-    MxJson *list = mx_json_put_array(request, "messages");
-    if (!add_messages(list, messages, talk->where, err) || !encode(talk, request, &made, err))
-        return false;
+    add_messages(mx_json_put_array(request, "messages"), messages);
+    if (!encode(talk, request, &made, err)) return false;
     cut_turns(talk->arena, &made, talk->draft);
     return true;
 }
