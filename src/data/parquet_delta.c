@@ -8,20 +8,14 @@ enum { LARGEST_BLOCK = 1 << 20, LENGTH_BYTES = 4 };
 
 /* What is left of a page. */
 typedef struct Packed {
-    const uint8_t *at, *end;
+    MxProto bytes;
     bool is_bad;
 } Packed;
 
 static uint64_t take_number(Packed *p) {
-    uint64_t x = 0;
-    for (unsigned shift = 0; shift < 64; shift += 7) {
-        if (p->at == p->end) break;
-        uint8_t byte = *p->at++;
-        x |= (uint64_t)(byte & 0x7f) << shift;
-        if (!(byte & 0x80)) return x;
-    }
-    p->is_bad = true;
-    return 0;
+    uint64_t x;
+    if (!mx_proto_varint(&p->bytes, &x)) p->is_bad = true;
+    return p->is_bad ? 0 : x;
 }
 
 /* Of numbers with a sign, 0 -1 1 -2 …; differences wrap around. */
@@ -45,11 +39,11 @@ static uint64_t take_bits(const uint8_t *at, size_t bit, unsigned width) {
 static void take_part(Packed *p, unsigned width, size_t n_part, uint64_t least, uint64_t *last,
                       uint64_t **out, uint64_t *out_end) {
     size_t n = (size_t)(out_end - *out) < n_part ? (size_t)(out_end - *out) : n_part;
-    size_t bytes = n_part / 8 * width, left = (size_t)(p->end - p->at);
+    size_t bytes = n_part / 8 * width, left = (size_t)(p->bytes.end - p->bytes.at);
     if (width > 64 || (n * width + 7) / 8 > left) p->is_bad = true;
     for (size_t i = 0; i < n && !p->is_bad; i++)
-        *(*out)++ = *last += least + take_bits(p->at, i * width, width);
-    p->at += bytes < left ? bytes : left; /* the last one may be cut */
+        *(*out)++ = *last += least + take_bits(p->bytes.at, i * width, width);
+    p->bytes.at += bytes < left ? bytes : left; /* the last one may be cut */
 }
 
 /* Whole numbers, at most `most`, in out; how many. */
@@ -63,10 +57,10 @@ static size_t take_deltas(Packed *p, uint64_t *out, size_t most) {
     *next++ = last;
     while (next < end && !p->is_bad) {
         uint64_t least = take_signed(p);
-        const uint8_t *width = p->at;
-        if (parts > (uint64_t)(p->end - p->at)) p->is_bad = true;
+        const uint8_t *width = p->bytes.at;
+        if (parts > (uint64_t)(p->bytes.end - p->bytes.at)) p->is_bad = true;
         if (p->is_bad) break;
-        p->at += parts;
+        p->bytes.at += parts;
         for (uint64_t i = 0; i < parts && next < end && !p->is_bad; i++)
             take_part(p, width[i], (size_t)(block / parts), least, &last, &next, end);
     }
@@ -103,7 +97,7 @@ static bool numbers(ParquetColumn *c, Packed *p, size_t most, MxError *err) {
 static bool texts(ParquetColumn *c, Packed *p, const uint64_t *shared, const uint64_t *own,
                   size_t n, MxError *err) {
     const size_t head = c->node->type == PARQUET_FIXED ? 0 : LENGTH_BYTES;
-    size_t left = (size_t)(p->end - p->at), total = 0, before = 0, at = 0;
+    size_t left = (size_t)(p->bytes.end - p->bytes.at), total = 0, before = 0, at = 0;
     for (size_t i = 0; i < n && !p->is_bad; i++) {
         const uint64_t common = shared ? shared[i] : 0;
         p->is_bad = own[i] > left || common > before;
@@ -119,10 +113,10 @@ static bool texts(ParquetColumn *c, Packed *p, const uint64_t *shared, const uin
         const size_t common = shared ? (size_t)shared[i] : 0, more = (size_t)own[i];
         put_number(to, common + more, head);
         if (common) memcpy(to + head, c->plain.bytes + at, common);
-        if (more) memcpy(to + head + common, p->at, more);
+        if (more) memcpy(to + head + common, p->bytes.at, more);
         at = (size_t)(to - c->plain.bytes) + head;
         to += head + common + more;
-        p->at += more;
+        p->bytes.at += more;
     }
     c->values = c->plain.bytes;
     c->values_end = c->values + total;
@@ -146,13 +140,13 @@ static bool prefixes(ParquetColumn *c, Packed *p, size_t most, MxError *err) {
 }
 
 static bool streams(ParquetColumn *c, Packed *p, size_t most, MxError *err) {
-    const size_t width = parquet_width(c->node), left = (size_t)(p->end - p->at);
+    const size_t width = parquet_width(c->node), left = (size_t)(p->bytes.end - p->bytes.at);
     const size_t n = width ? left / width : 0;
     (void)most;
     if (!width || left % width) p->is_bad = true;
     if (p->is_bad || !parquet_make_room(c, &c->plain, left + 1, err)) return p->is_bad;
     for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < width; k++) c->plain.bytes[i * width + k] = p->at[k * n + i];
+        for (size_t k = 0; k < width; k++) c->plain.bytes[i * width + k] = p->bytes.at[k * n + i];
     c->values = c->plain.bytes;
     c->values_end = c->values + left;
     return true;
@@ -181,7 +175,7 @@ bool parquet_is_delta(const ParquetNode *node, int64_t encoding) {
 }
 
 bool parquet_make_plain(ParquetColumn *c, int64_t encoding, int64_t n_values, MxError *err) {
-    Packed packed = {c->values, c->values_end, false};
+    Packed packed = {mx_proto_of(c->values, (uint64_t)(c->values_end - c->values)), false};
     int i = 0;
     while (rows[i].encoding != encoding) i++;
     if (!rows[i].take(c, &packed, (size_t)n_values, err)) return false;
