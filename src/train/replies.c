@@ -104,7 +104,7 @@ bool replies_write(MxTrainState *state, MxGenerate *how, MxArena *arena, const A
     MxPrompt *prompts = mx_new_n(arena, MxPrompt, n);
     how->stream = stream_of(asked->is_eval, asked->i, asked->most);
     how->numbers = asked->number + from;
-    for (int64_t k = 0; k < n; k++)
+    for (int64_t k = from; k < to; k++)
         prompts[k] =
             prompt_of(arena, mx_train_state_config(state), asked, k, &responses[asked->number[k]]);
     bool ok = mx_generate(arena, state, how, prompts + from, to - from, out + from, err);
