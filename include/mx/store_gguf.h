@@ -39,7 +39,7 @@ typedef struct MxGgufType {
     MxDtype from;          /* what the numbers are before */
     int block;             /* so many of the innermost dim together, which it divides, … */
     int bytes;             /* … take so many bytes */
-    /* n numbers, a multiple of a block; false = some are too large. NULL = they stay as they are.
+    /* n numbers, a multiple of a block; false = some have none there. NULL = they stay as they are.
      */
     bool (*encode)(const float *from, int64_t n, uint8_t *to);
 } MxGgufType;

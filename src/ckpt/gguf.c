@@ -182,15 +182,13 @@ static void add_rotation(GgufExport *x, const MxHfModel *model) {
 }
 
 static void add_windows(GgufExport *x, const MxHfModel *model) {
-    const MxFamily *family = mx_family_find(model->decoder_block);
-    const int64_t n = hf_layers(model);
-    bool *are = mx_new_n(&x->made.arena, bool, n);
+    const MxLayers layers = hf_model_layers(model);
+    bool *are = mx_new_n(&x->made.arena, bool, layers.n);
     if (!x->arch->sees_windows) return;
     mx_gguf_add_uint(&x->facts, key(x, "attention.sliding_window"), model->window);
-    for (int64_t i = 0; i < n; i++)
-        are[i] = family->specs[family->turns[i % family->period]].sees == MX_SEES_WINDOW;
+    for (int i = 0; i < layers.n; i++) are[i] = mx_layer_spec(&layers, i)->sees == MX_SEES_WINDOW;
     if (x->arch->lists_windows)
-        mx_gguf_add_bools(&x->facts, key(x, "attention.sliding_window_pattern"), are, n);
+        mx_gguf_add_bools(&x->facts, key(x, "attention.sliding_window_pattern"), are, layers.n);
 }
 
 static void add_experts(GgufExport *x, const MxHfModel *model) {

@@ -21,7 +21,7 @@ static bool make_piece(GgufExport *x, const GgufOutput *out, const HfItem *item)
     return hf_make_piece(m, item) &&
            (!type->encode || type->encode(m->piece, m->to - m->from, x->encoded) ||
             mx_fail(m->err, MX_EXIT_BAD_INPUT, (MxWhere){.file = m->source.ref.ref},
-                    "\"%s\" has a value that is too large for %s", item->tensor.name, type->name));
+                    "\"%s\" has a value that %s has no number for", item->tensor.name, type->name));
 }
 
 /* Goes through the bytes of an output, piece by piece, in memory or from the file, and joins their

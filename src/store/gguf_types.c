@@ -42,7 +42,10 @@ static bool blocks_of_8(const float *from, int64_t n, uint8_t *to) {
         for (int k = 0; k < BLOCK; k++) largest = fmaxf(largest, fabsf(from[i + k]));
         const float scale = largest / 127, inverse = scale > 0 ? 1 / scale : 0;
         fits = put_half(scale, to) && fits;
-        for (int k = 0; k < BLOCK; k++) to[2 + k] = (uint8_t)(int8_t)lroundf(from[i + k] * inverse);
+        for (int k = 0; k < BLOCK; k++) {
+            fits = fits && isfinite(from[i + k]);
+            to[2 + k] = (uint8_t)(int8_t)lroundf(from[i + k] * inverse);
+        }
     }
     return fits;
 }

@@ -3,6 +3,7 @@
 
 #include "ckpt/gguf.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* ---- a reader */
@@ -397,6 +398,11 @@ START_TEST(halves_end) {
         ck_assert_int_eq(mx_gguf_types[MX_GGUF_F16].encode(&rows[i].x, 1, out), rows[i].fits);
         ck_assert_uint_eq(out[0] | (unsigned)out[1] << 8, rows[i].half);
     }
+    float block[32] = {1};
+    uint8_t out[34];
+    ck_assert(mx_gguf_types[MX_GGUF_Q8_0].encode(block, 32, out));
+    block[7] = NAN;
+    ck_assert(!mx_gguf_types[MX_GGUF_Q8_0].encode(block, 32, out));
 }
 END_TEST
 
